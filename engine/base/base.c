@@ -1,0 +1,69 @@
+#include "zcc/base.h"
+
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#ifndef ZCC_VERSION
+#error "the build gives ZCC_VERSION"
+#endif
+
+const char *zcc_version(void)
+{
+	return ZCC_VERSION;
+}
+
+int64_t zcc_clock_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static volatile sig_atomic_t signal_seen;
+
+static void note_signal(int number)
+{
+	signal_seen = number;
+}
+
+void zcc_interrupt_watch(void)
+{
+	struct sigaction action = {.sa_handler = note_signal};
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+int32_t zcc_interrupted(void)
+{
+	return signal_seen;
+}
+
+/* Indexed by dtype; the order of the enum in zcc/base.h. */
+static const struct {
+	const char *name;
+	int32_t bytes;
+} dtypes[] = {
+	{NULL, 0},     {"BOOL", 1}, {"U8", 1},   {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1}, {"I16", 2}, {"U16", 2},
+	{"F16", 2},    {"BF16", 2}, {"I32", 4},  {"U32", 4}, {"F32", 4},     {"F64", 8},     {"I64", 8},     {"U64", 8}, {"C64", 8},
+};
+enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
+
+int32_t zcc_dtype_bytes(int32_t dtype)
+{
+	return dtype > 0 && dtype < N_DTYPES ? dtypes[dtype].bytes : 0;
+}
+
+const char *zcc_dtype_name(int32_t dtype)
+{
+	return dtype > 0 && dtype < N_DTYPES ? dtypes[dtype].name : NULL;
+}
+
+int32_t zcc_dtype_parse(const char *name)
+{
+	for (int32_t i = 1; i < N_DTYPES; i++)
+		if (strcmp(dtypes[i].name, name) == 0)
+			return i;
+	return 0;
+}
