@@ -1,0 +1,79 @@
+-- The error object: one fault, whoever saw it first, as one readable line.
+--
+-- Fields: status ("ZCC_EMAP"), message, operation, code (errno or the like, 0 where there is none), process (number of the process that
+-- saw it first, nil for this one), c_file and c_line (where in the engine), place ("recipe.lua:12", where in Lua),
+-- misuse (true where the caller of the program, not the program, is to blame).
+
+local M = {}
+
+local Error = {}
+Error.__index = Error
+
+-- Frames of files in this folder are the library's own and say nothing to the user.
+local library = debug.getinfo(1, "S").source:match("^(@.*)error%.lua$")
+
+--- "file:line" of the innermost Lua frame outside the library, else of the innermost Lua frame; nil where there is none.
+function M.place()
+	local fallback
+	for level = 2, 200 do
+		local info = debug.getinfo(level, "Sl")
+		if not info then
+			break
+		end
+		if info.what ~= "C" and info.currentline > 0 then
+			local place = ("%s:%d"):format(info.source:gsub("^[@=]", ""), info.currentline)
+			if info.source:sub(1, #library) ~= library then
+				return place
+			end
+			fallback = fallback or place
+		end
+	end
+	return fallback
+end
+
+--- An error object with the given fields; does not raise it.
+function M.new(fields)
+	local object = {}
+	for key, value in pairs(fields) do
+		object[key] = value
+	end
+	object.status = object.status or "ZCC_EINVAL"
+	object.code = object.code or 0
+	return setmetatable(object, Error)
+end
+
+--- Whether a value is an error object.
+function M.is(value)
+	return getmetatable(value) == Error
+end
+
+--- Raises a fault that Lua code saw: status ("ZCC_EINVAL"), then a format and its values. The place is the caller's of the library.
+function M.raise(status, format, ...)
+	error(M.new{ status = status, message = format:format(...), place = M.place() }, 0)
+end
+
+--- Raises misuse of the program: bad arguments, a missing recipe. The program ends with status 2.
+function M.misuse(format, ...)
+	error(M.new{ status = "ZCC_EINVAL", message = format:format(...), misuse = true }, 0)
+end
+
+--- recipe.lua:12: message (ZCC_EMAP, layout.c:88, process 3)
+function Error:__tostring()
+	local text = self.message
+	if self.place then
+		text = self.place .. ": " .. text
+	end
+	if self.misuse then
+		return text
+	end
+	local origin = { self.status }
+	if self.c_file then
+		origin[#origin + 1] = ("%s:%d"):format(self.c_file, self.c_line)
+	end
+	if self.process then
+		origin[#origin + 1] = ("process %d"):format(self.process)
+	end
+	return ("%s (%s)"):format(text, table.concat(origin, ", "))
+end
+
+return M
