@@ -101,6 +101,26 @@ void zcci_arena_destroy(zcci_arena *arena)
 	zcci_free(arena);
 }
 
+void zcci_arena_reset(zcci_arena *arena)
+{
+	block *largest = arena->head;
+	for (block *b = arena->head; b != NULL; b = b->next)
+		if (b->bytes > largest->bytes)
+			largest = b;
+	for (block *b = arena->head; b != NULL;) {
+		block *next = b->next;
+		if (b != largest)
+			zcci_free(b);
+		b = next;
+	}
+	arena->head = largest;
+	if (largest != NULL) {
+		memset(largest->data, 0, (size_t)largest->used);
+		largest->used = 0;
+		largest->next = NULL;
+	}
+}
+
 void *zcci_arena_alloc(zcci_arena *arena, int64_t count, int64_t bytes)
 {
 	int64_t total;

@@ -31,6 +31,8 @@ bool zcci_fail_alloc_hit(void);
 typedef struct zcci_arena zcci_arena;
 zcci_arena *zcci_arena_create(void);
 void zcci_arena_destroy(zcci_arena *arena);
+/* Everything allocated so far is gone; the largest block stays for what comes next. */
+void zcci_arena_reset(zcci_arena *arena);
 /* NULL when memory is out or the product overflows. */
 void *zcci_arena_alloc(zcci_arena *arena, int64_t count, int64_t bytes);
 char *zcci_arena_strdup(zcci_arena *arena, const char *text);

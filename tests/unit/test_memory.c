@@ -28,6 +28,30 @@ static void arena_memory_is_zeroed_and_does_not_overlap(void **state)
 	zcci_arena_destroy(arena);
 }
 
+static void a_reset_arena_hands_out_zeroed_memory_again(void **state)
+{
+	(void)state;
+	zcci_arena *arena = zcci_arena_create();
+	zcci_arena_reset(arena);
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < 50; i++) {
+			unsigned char *memory = zcci_arena_alloc(arena, 1000 + i, 1);
+			assert_non_null(memory);
+			for (int k = 0; k < 1000 + i; k++) {
+				assert_int_equal(memory[k], 0);
+				memory[k] = 0xAA;
+			}
+		}
+		zcci_arena_reset(arena);
+	}
+	/* What is left holds the next round without a new block. */
+	zcci_fail_alloc(1);
+	assert_non_null(zcci_arena_alloc(arena, 1000, 1));
+	assert_false(zcci_fail_alloc_hit());
+	zcci_fail_alloc(0);
+	zcci_arena_destroy(arena);
+}
+
 static void sizes_that_overflow_are_refused(void **state)
 {
 	(void)state;
@@ -60,6 +84,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(arena_memory_is_zeroed_and_does_not_overlap),
+		cmocka_unit_test(a_reset_arena_hands_out_zeroed_memory_again),
 		cmocka_unit_test(sizes_that_overflow_are_refused),
 		cmocka_unit_test(the_nth_allocation_fails_once),
 	};
