@@ -1,3 +1,3 @@
 std = "luajit"
-max_line_length = 130
+max_line_length = 120
 files["tests/spec"] = { std = "+busted" }

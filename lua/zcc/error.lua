@@ -1,8 +1,8 @@
 -- The error object: one fault, whoever saw it first, as one readable line.
 --
--- Fields: status ("ZCC_EMAP"), message, operation, code (errno or the like, 0 where there is none), process (number of the process that
--- saw it first, nil for this one), c_file and c_line (where in the engine), place ("recipe.lua:12", where in Lua),
--- misuse (true where the caller of the program, not the program, is to blame).
+-- Fields: status ("ZCC_EMAP"), message, operation, code (errno or the like, 0 where there is none), process (number
+-- of the process that saw it first, nil for this one), c_file and c_line (where in the engine), place
+-- ("recipe.lua:12", where in Lua), misuse (true where the user of the program, not the program, is to blame).
 
 local M = {}
 
@@ -12,7 +12,8 @@ Error.__index = Error
 -- Frames of files in this folder are the library's own and say nothing to the user.
 local library = debug.getinfo(1, "S").source:match("^(@.*)error%.lua$")
 
---- "file:line" of the innermost Lua frame outside the library, else of the innermost Lua frame; nil where there is none.
+--- "file:line" of the innermost Lua frame outside the library, else of the innermost Lua frame; nil where there is
+-- none.
 function M.place()
 	local fallback
 	for level = 2, 200 do
@@ -47,7 +48,7 @@ function M.is(value)
 	return getmetatable(value) == Error
 end
 
---- Raises a fault that Lua code saw: status ("ZCC_EINVAL"), then a format and its values. The place is the caller's of the library.
+--- Raises a fault that Lua code saw: status ("ZCC_EINVAL"), then a format and its values. The place is the caller's.
 function M.raise(status, format, ...)
 	error(M.new{ status = status, message = format:format(...), place = M.place() }, 0)
 end

@@ -1,13 +1,13 @@
--- The only file that declares or loads anything foreign: the engine's library, its declarations, and the few conversions between C and
--- Lua values that every wrapper needs. Recipes and policies never see what is in here.
+-- The only file that declares or loads anything foreign: the engine's library, its declarations, and the few
+-- conversions between C and Lua values that every wrapper needs. Recipes and policies never see what is in here.
 
 local ffi = require "ffi"
 local fault = require "zcc.error"
 
 local M = { ffi = ffi }
 
--- zccrun leaves { library =, … } in package.loaded["zcc.program"]; other programs name the file in $ZCC_LIBRARY or rely on the
--- installed one.
+-- zccrun leaves { library =, … } in package.loaded["zcc.program"]; other programs name the file in $ZCC_LIBRARY or
+-- rely on the installed one.
 local function load_library()
 	local program = package.loaded["zcc.program"]
 	return ffi.load(program and program.library or os.getenv("ZCC_LIBRARY") or "libzcc.so.0")
@@ -42,14 +42,16 @@ function M.string(pointer, bytes)
 	return ffi.string(pointer, bytes)
 end
 
+-- 2^53. Compared as an integer: 2^53 + 1 becomes 2^53 when it is made a number.
+local EXACT = 9007199254740992LL
+
 --- A 64-bit integer as a Lua number, exact or not at all.
 function M.number(value, what)
-	local number = tonumber(value)
-	if number > 2^53 or number < -2^53 then
+	if value > EXACT or value < -EXACT then
 		fault.raise("ZCC_EOVERFLOW", "%s is %s, beyond the 2^53 that a Lua number holds exactly", what or "a value",
 			(tostring(value):gsub("U?LL$", "")))
 	end
-	return number
+	return tonumber(value)
 end
 
 --- A Lua number as an int64_t; refuses what is no whole number of at most 2^53.

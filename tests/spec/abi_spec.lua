@@ -10,7 +10,9 @@ describe("abi", function()
 		local i = 0
 		while table_[i].struct_name ~= nil do
 			local row = table_[i]
-			list[#list + 1] = { struct = ffi.string(row.struct_name), member = ffi.string(row.member), offset = tonumber(row.offset) }
+			list[#list + 1] = {
+				struct = ffi.string(row.struct_name), member = ffi.string(row.member), offset = tonumber(row.offset),
+			}
 			i = i + 1
 		end
 		return list
