@@ -138,6 +138,12 @@ ZCC_API zcc_status zcc_layout_count_pieces(const zcc_layout *layout, int64_t *n_
 
 typedef struct zcc_plan zcc_plan;
 
+/* The two sides of a plan. */
+enum {
+	ZCC_SOURCE = 0,
+	ZCC_TARGET = 1
+};
+
 /* A block wanted by one target rank. Ranks of source and target are two name spaces. */
 typedef struct zcc_region {
 	int32_t param;         /* index in the target layout */

@@ -41,10 +41,6 @@ ZCC_API void zcc_comm_farewell(zcc_comm *comm, const char *message, int64_t time
 
 typedef struct zcc_transfer zcc_transfer;
 
-enum {
-	ZCC_SOURCE = 0,
-	ZCC_TARGET = 1
-};
 /* The endpoint of a rank that is a storage file, which every process reaches by itself. */
 enum { ZCC_ENDPOINT_FILE = -2 };
 
