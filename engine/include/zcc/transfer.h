@@ -8,14 +8,16 @@
 
 /* ---- processes ---- */
 
-/* A group of processes. Every call below is collective unless it says otherwise, made by all processes in the same order. */
+/* A group of processes. Every call below is collective unless it says otherwise, made by all processes in the same order, from the main
+ * thread. A signal gives them a few seconds to come to an end together (zcc_comm_agree then returns ZCC_EINTR on all); after that a call
+ * returns ZCC_EINTR by itself. A group in which a call was given up, or MPI refused (ZCC_EMPI), answers ZCC_EPEER from then on. */
 typedef struct zcc_comm zcc_comm;
 
 /* This process alone; never touches MPI. */
 ZCC_API zcc_status zcc_comm_create_local(zcc_comm **comm, zcc_error *error);
 /* All of MPI_COMM_WORLD (duplicated, errors returned). MPI must be initialised. */
 ZCC_API zcc_status zcc_comm_create_mpi(zcc_comm **comm, zcc_error *error);
-/* Collective for MPI. NULL is allowed. */
+/* Drops the caller's reference; transfers keep theirs. The last one is collective for MPI. NULL is allowed. */
 ZCC_API void zcc_comm_destroy(zcc_comm *comm);
 /* Local calls. */
 ZCC_API int32_t zcc_comm_rank(const zcc_comm *comm);
@@ -32,9 +34,9 @@ ZCC_API zcc_status zcc_comm_broadcast(zcc_comm *comm, void *data, int64_t bytes,
 /* ZCC_EAGREE on every process, naming `what` and the processes that differ from the most common value (ties: from process 0's). */
 ZCC_API zcc_status zcc_comm_same(zcc_comm *comm, const char *what, int64_t value, zcc_error *error);
 
-/* For a process about to end on a fault: waits at most timeout_ns for all others to arrive here too. *all_here = 1: everyone did, and
- * *speak = 1 on the lowest process of each distinct message; then MPI may be finalized. Otherwise *all_here = 0 and *speak = 1:
- * the others are stuck elsewhere and the caller has to abort them. Never fails, never blocks longer. */
+/* For a process about to end on a fault, once: waits at most timeout_ns for all others to arrive here too. *all_here = 1: everyone did;
+ * then MPI may be finalized. 0: the others are stuck elsewhere and the caller has to abort them. *speak = 1 on the lowest process of
+ * each distinct message among those that are here. Never fails, never blocks longer, does not give way to signals. */
 ZCC_API void zcc_comm_farewell(zcc_comm *comm, const char *message, int64_t timeout_ns, int32_t *speak, int32_t *all_here);
 
 /* ---- transfers ---- */

@@ -1,0 +1,235 @@
+#include "transfer/comm.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <xxhash.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+
+/* How long a wait goes on after a signal, so that all processes can still agree on it; then it is given up. */
+static const int64_t GRACE_NS = 4000000000;
+
+zcc_status zcci_comm_init(zcc_comm *comm, const zcci_comm_ops *ops, int32_t rank, int32_t size, zcc_error *error)
+{
+	comm->ops = ops;
+	comm->rank = rank;
+	comm->size = size;
+	comm->references = 1;
+	comm->piece = zcci_malloc(ZCCI_COMM_PIECE_BYTES);
+	comm->all = zcci_calloc(size, sizeof *comm->all);
+	if (comm->piece == NULL || comm->all == NULL) {
+		zcci_comm_fini(comm);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "comm create", "no memory for a group of %d processes", size);
+	}
+	return ZCC_OK;
+}
+
+void zcci_comm_fini(zcc_comm *comm)
+{
+	zcci_free(comm->piece);
+	zcci_free(comm->all);
+	comm->piece = NULL;
+	comm->all = NULL;
+}
+
+zcc_comm *zcci_comm_retain(zcc_comm *comm)
+{
+	comm->references++;
+	return comm;
+}
+
+void zcc_comm_destroy(zcc_comm *comm)
+{
+	if (comm != NULL && --comm->references == 0)
+		comm->ops->destroy(comm);
+}
+
+int32_t zcc_comm_rank(const zcc_comm *comm)
+{
+	return comm->rank;
+}
+
+int32_t zcc_comm_size(const zcc_comm *comm)
+{
+	return comm->size;
+}
+
+zcc_status zcci_comm_interrupted(const char *operation, zcc_error *error)
+{
+	int32_t number = zcc_interrupted();
+	return zcci_fail(error, ZCC_EINTR, number, operation, "stopped by %s", strsignal(number));
+}
+
+bool zcci_comm_gave_up(zcc_comm *comm, const char *operation, zcc_error *error)
+{
+	if (!zcc_interrupted())
+		return false;
+	int64_t now = zcc_clock_ns();
+	if (comm->interrupted_ns == 0)
+		comm->interrupted_ns = now;
+	if (now - comm->interrupted_ns < GRACE_NS)
+		return false;
+	comm->broken = true;
+	zcci_comm_interrupted(operation, error);
+	return true;
+}
+
+void zcci_idle_wait(zcci_idle *idle)
+{
+	enum { SPIN_TURNS = 64, SLEEP_NS = 50000 };
+	static const int64_t YIELD_NS = 1000000;
+
+	if (idle->turns++ < SPIN_TURNS)
+		return;
+	if (idle->since_ns == 0)
+		idle->since_ns = zcc_clock_ns();
+	if (zcc_clock_ns() - idle->since_ns < YIELD_NS) {
+		sched_yield();
+		return;
+	}
+	struct timespec nap = {.tv_nsec = SLEEP_NS};
+	nanosleep(&nap, NULL);
+}
+
+static zcc_status refuse_broken(const zcc_comm *comm, const char *operation, zcc_error *error)
+{
+	if (!comm->broken)
+		return ZCC_OK;
+	return zcci_fail(error, ZCC_EPEER, 0, operation, "an earlier exchange between the processes was given up");
+}
+
+static zcc_status reduce(zcc_comm *comm, const char *operation, int32_t op, int64_t *values, int64_t n_values, zcc_error *error)
+{
+	enum { PIECE = ZCCI_COMM_PIECE_BYTES / 8 };
+	zcc_status status = refuse_broken(comm, operation, error);
+	if (status == ZCC_OK && n_values < 0)
+		status = zcci_fail(error, ZCC_EINVAL, 0, operation, "%lld values asked for", (long long)n_values);
+	for (int64_t done = 0; status == ZCC_OK && done < n_values; done += PIECE) {
+		int32_t n = n_values - done < PIECE ? (int32_t)(n_values - done) : PIECE;
+		memcpy(comm->piece, values + done, (size_t)n * 8);
+		status = comm->ops->reduce(comm, op, n, error);
+		if (status == ZCC_OK)
+			memcpy(values + done, comm->piece, (size_t)n * 8);
+	}
+	return status;
+}
+
+zcc_status zcc_comm_sum(zcc_comm *comm, int64_t *values, int64_t n_values, zcc_error *error)
+{
+	return reduce(comm, "comm sum", ZCCI_REDUCE_SUM, values, n_values, error);
+}
+
+zcc_status zcc_comm_max(zcc_comm *comm, int64_t *values, int64_t n_values, zcc_error *error)
+{
+	return reduce(comm, "comm max", ZCCI_REDUCE_MAX, values, n_values, error);
+}
+
+zcc_status zcc_comm_broadcast(zcc_comm *comm, void *data, int64_t bytes, int32_t root, zcc_error *error)
+{
+	enum { PIECE = ZCCI_COMM_PIECE_BYTES };
+	zcc_status status = refuse_broken(comm, "comm broadcast", error);
+	if (status == ZCC_OK && (bytes < 0 || root < 0 || root >= comm->size))
+		status = zcci_fail(error, ZCC_EINVAL, 0, "comm broadcast", "%lld bytes from process %d of %d", (long long)bytes, root,
+		                   comm->size);
+	for (int64_t done = 0; status == ZCC_OK && done < bytes; done += PIECE) {
+		int32_t n = bytes - done < PIECE ? (int32_t)(bytes - done) : PIECE;
+		if (comm->rank == root)
+			memcpy(comm->piece, (char *)data + done, (size_t)n);
+		status = comm->ops->broadcast(comm, n, root, error);
+		if (status == ZCC_OK && comm->rank != root)
+			memcpy((char *)data + done, comm->piece, (size_t)n);
+	}
+	return status;
+}
+
+zcc_status zcc_comm_agree(zcc_comm *comm, const zcc_error *mine, zcc_error *error)
+{
+	zcc_error shared = {.status = ZCC_OK};
+	if (mine != NULL)
+		shared = *mine;
+	if (shared.status == ZCC_OK && zcc_interrupted())
+		zcci_comm_interrupted("comm agree", &shared);
+	if (comm->broken && shared.status == ZCC_OK)
+		refuse_broken(comm, "comm agree", &shared);
+	if (!comm->broken) {
+		int64_t lowest = shared.status != ZCC_OK ? comm->rank : comm->size;
+		zcc_status status = reduce(comm, "comm agree", ZCCI_REDUCE_MIN, &lowest, 1, error);
+		if (status == ZCC_OK && lowest == comm->size)
+			return ZCC_OK;
+		if (status == ZCC_OK && comm->rank == lowest && shared.process < 0)
+			shared.process = comm->rank;
+		if (status == ZCC_OK)
+			status = zcc_comm_broadcast(comm, &shared, sizeof shared, (int32_t)lowest, error);
+		if (status != ZCC_OK)
+			return status;
+	}
+	if (error != NULL)
+		*error = shared;
+	return shared.status;
+}
+
+/* The value that most processes bring; where several are equally frequent, process 0's. */
+static int64_t most_common(const int64_t *values, int32_t n)
+{
+	int64_t best = values[0];
+	int32_t best_count = 0;
+	for (int32_t i = 0; i < n; i++) {
+		int32_t count = 0;
+		for (int32_t k = 0; k < n; k++)
+			count += values[k] == values[i];
+		if (count > best_count) {
+			best = values[i];
+			best_count = count;
+		} else if (count == best_count && values[i] != best) {
+			best = values[0];
+		}
+	}
+	return best;
+}
+
+zcc_status zcc_comm_same(zcc_comm *comm, const char *what, int64_t value, zcc_error *error)
+{
+	enum { NAMED = 16 };
+	zcc_status status = refuse_broken(comm, "comm same", error);
+	comm->mine = value;
+	if (status == ZCC_OK)
+		status = comm->ops->gather(comm, error);
+	if (status != ZCC_OK)
+		return status;
+	int32_t first = -1;
+	int32_t n_differ = 0;
+	char list[NAMED * 40] = "";
+	size_t used = 0;
+	/* Quick where all agree: counting is quadratic. */
+	bool same = true;
+	for (int32_t i = 1; i < comm->size; i++)
+		same = same && comm->all[i] == comm->all[0];
+	if (same)
+		return ZCC_OK;
+	int64_t common = most_common(comm->all, comm->size);
+	for (int32_t i = 0; i < comm->size; i++) {
+		if (comm->all[i] == common)
+			continue;
+		first = first < 0 ? i : first;
+		if (n_differ++ < NAMED)
+			used += (size_t)snprintf(list + used, sizeof list - used, "%sprocess %d has %016llx", n_differ > 1 ? ", " : "", i,
+			                         (unsigned long long)comm->all[i]);
+	}
+	char more[40] = "";
+	if (n_differ > NAMED)
+		snprintf(more, sizeof more, " and %d more", n_differ - NAMED);
+	status = zcci_fail(error, ZCC_EAGREE, 0, "comm same", "the processes do not agree on %s: %s%s, the others %016llx", what, list,
+	                   more, (unsigned long long)common);
+	if (error != NULL)
+		error->process = first;
+	return status;
+}
+
+void zcc_comm_farewell(zcc_comm *comm, const char *message, int64_t timeout_ns, int32_t *speak, int32_t *all_here)
+{
+	int64_t hash = message != NULL ? (int64_t)XXH3_64bits(message, strlen(message)) : 0;
+	comm->ops->farewell(comm, hash, timeout_ns, speak, all_here);
+}
