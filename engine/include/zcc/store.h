@@ -59,8 +59,9 @@ ZCC_API zcc_file *zcc_safetensors_file(const zcc_safetensors *tensors);
 /* __metadata__ pairs; index from 0; *key is NULL past the last one. */
 ZCC_API void zcc_safetensors_metadata(const zcc_safetensors *tensors, int32_t index, const char **key, const char **value);
 
-/* Collects a header, then creates the file whole, with space reserved and data bytes zero. Tensors lie in the order they were added;
- * the header is padded with spaces to a multiple of 8 bytes; equal calls give equal bytes. One thread. */
+/* Collects a header, then creates the file whole, with space reserved and data bytes zero. Tensors of larger elements lie before those of
+ * smaller ones, otherwise in the order they were added; the header is padded with spaces to a multiple of 8 bytes. So every tensor is
+ * aligned to its element. Equal calls give equal bytes. One thread. */
 typedef struct zcc_safetensors_writer zcc_safetensors_writer;
 ZCC_API zcc_status zcc_safetensors_writer_create(zcc_safetensors_writer **writer, zcc_error *error);
 ZCC_API void zcc_safetensors_writer_destroy(zcc_safetensors_writer *writer);
