@@ -78,5 +78,8 @@ int32_t zcci_number_print(double value, char text[32])
 			break;
 	}
 	uselocale(old);
+	/* Rounded digits of a large double must not read back as an exact integer. */
+	if (fabs(value) > 0x1p53 && strchr(text, 'e') == NULL)
+		length += snprintf(text + length, 32 - (size_t)length, ".0");
 	return length;
 }

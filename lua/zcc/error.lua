@@ -58,13 +58,24 @@ function M.misuse(format, ...)
 	error(M.new{ status = "ZCC_EINVAL", message = format:format(...), misuse = true }, 0)
 end
 
+--- Whatever error() was given, as an error object; a text keeps its own "file:line: ".
+function M.from(value)
+	if M.is(value) then
+		return value
+	end
+	if type(value) ~= "string" then
+		value = ("an error that is no text: %s"):format(tostring(value))
+	end
+	return M.new{ status = "ZCC_EINVAL", message = value, is_text = true }
+end
+
 --- recipe.lua:12: message (ZCC_EMAP, layout.c:88, process 3)
 function Error:__tostring()
 	local text = self.message
 	if self.place then
 		text = self.place .. ": " .. text
 	end
-	if self.misuse then
+	if self.misuse or self.is_text and not self.process then
 		return text
 	end
 	local origin = { self.status }

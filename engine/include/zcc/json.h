@@ -59,7 +59,8 @@ ZCC_API void zcc_json_write_end_array(zcc_json_writer *writer);
 ZCC_API void zcc_json_write_key(zcc_json_writer *writer, const char *key);
 ZCC_API void zcc_json_write_string(zcc_json_writer *writer, const char *string, int64_t string_bytes);
 ZCC_API void zcc_json_write_integer(zcc_json_writer *writer, int64_t value);
-/* The fewest digits that read back to the same bits; a value that is not finite is a fault (JSON has none). */
+/* The fewest digits that read back to the same bits, beyond 2^53 with a fraction or an exponent, so that they are no exact integer;
+ * a value that is not finite is a fault (JSON has none). */
 ZCC_API void zcc_json_write_number(zcc_json_writer *writer, double value);
 ZCC_API void zcc_json_write_bool(zcc_json_writer *writer, int32_t value);
 ZCC_API void zcc_json_write_null(zcc_json_writer *writer);

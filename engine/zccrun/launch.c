@@ -1,0 +1,108 @@
+#include "launch.h"
+
+#include <errno.h>
+#include <mpi.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Processes that fail by themselves within this time are heard together; then the others count as stuck. */
+static const int64_t FAILED_WAIT_NS = 3000000000;
+/* For ever, and no sum with the clock overflows. */
+static const int64_t DONE_WAIT_NS = INT64_MAX / 4;
+/* MPI_Finalize after a fault may hang on what was left half done. */
+enum { FINALIZE_SECONDS = 20 };
+
+static bool under_launcher(void)
+{
+	static const char *const marks[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"};
+	for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+		if (getenv(marks[i]) != NULL)
+			return true;
+	return false;
+}
+
+/* A launcher of another MPI starts each process as a world of its own, and every one would do the whole work. */
+static bool world_is_what_was_launched(void)
+{
+	const char *told = getenv("OMPI_COMM_WORLD_SIZE");
+	if (told == NULL)
+		told = getenv("PMI_SIZE");
+	int size = 0;
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	if (told == NULL || atoi(told) == size)
+		return true;
+	fprintf(stderr, "zccrun: the launcher started %s processes but MPI sees %d; it belongs to another MPI library\n", told, size);
+	return false;
+}
+
+bool launch_begin(int *argc, char ***argv, zcc_comm **comm)
+{
+	zcc_error error = {0};
+	zcc_status status;
+	if (under_launcher()) {
+		int provided = 0;
+		MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided);
+		if (!world_is_what_was_launched())
+			return false;
+		status = zcc_comm_create_mpi(comm, &error);
+	} else {
+		status = zcc_comm_create_local(comm, &error);
+	}
+	if (status != ZCC_OK)
+		fprintf(stderr, "zccrun: %s (%s, %s:%d)\n", error.message, zcc_status_name(status), error.file, error.line);
+	return status == ZCC_OK;
+}
+
+/* Results go to stdout: a full disk there is a failure. A reader that went away (`| head`) is none. */
+static bool flush_results(void)
+{
+	bool lost = fflush(stdout) != 0;
+	int code = errno;
+	lost |= ferror(stdout) != 0;
+	struct pollfd out = {.fd = STDOUT_FILENO};
+	if (!lost || (poll(&out, 1, 0) == 1 && (out.revents & POLLERR)))
+		return true;
+	fprintf(stderr, "zccrun: results could not be written to stdout: %s\n", strerror(code));
+	return false;
+}
+
+_Noreturn void launch_end(zcc_comm *comm, int status, const char *message, bool name_process)
+{
+	if (!flush_results() && status == 0)
+		status = 1;
+	/* Nothing is left to clean up: a signal now ends the program. */
+	signal(SIGINT, SIG_DFL);
+	signal(SIGTERM, SIG_DFL);
+
+	int initialized = 0;
+	MPI_Initialized(&initialized);
+	int32_t speak = 1;
+	int32_t all_here = !initialized;
+	int32_t process = 0;
+	int32_t processes = 1;
+	if (comm != NULL) {
+		process = zcc_comm_rank(comm);
+		processes = zcc_comm_size(comm);
+		zcc_comm_farewell(comm, message != NULL ? message : "", status != 0 ? FAILED_WAIT_NS : DONE_WAIT_NS, &speak, &all_here);
+	}
+	if (message != NULL && speak) {
+		if (name_process && processes > 1)
+			fprintf(stderr, "zccrun: process %d: %s\n", process, message);
+		else
+			fprintf(stderr, "zccrun: %s\n", message);
+	}
+	if (initialized && !all_here) {
+		MPI_Abort(MPI_COMM_WORLD, status);
+		_exit(status);
+	}
+	if (status != 0)
+		alarm(FINALIZE_SECONDS);
+	zcc_comm_destroy(comm);
+	if (initialized)
+		MPI_Finalize();
+	exit(status);
+}

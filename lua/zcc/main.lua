@@ -1,0 +1,99 @@
+-- What zccrun does in Lua: find the recipe, read its arguments, run it, and say how it ended.
+
+local comm = require "zcc.comm"
+local fault = require "zcc.error"
+local paths = require "zcc.paths"
+local recipes = require "zcc.recipe"
+local say = require "zcc.say"
+
+local M = {}
+
+-- The recipe that the file returns, and its path.
+local function load_recipe(name)
+	local path, tried = paths.find("recipes", name)
+	if not path then
+		fault.misuse("no recipe %s (looked for %s)", name, table.concat(tried, ", "))
+	end
+	local folder = path:match("^(.*)/[^/]*$") or "."
+	package.path = ("%s;%s/?.lua"):format(package.path, folder)
+	local chunk, why = loadfile(path)
+	if not chunk then
+		error(why, 0)
+	end
+	local recipe = chunk(path)
+	if not recipes.is(recipe) then
+		fault.misuse("%s is no recipe: it returns %s, not zcc.recipe{ … }", path,
+			recipe == nil and "nothing" or "a " .. type(recipe))
+	end
+	return recipe, path
+end
+
+-- Help is asked for anywhere among the arguments, whatever else is wrong with them.
+local function wants_help(list)
+	for _, arg in ipairs(list) do
+		if arg == "--help" or arg == "-h" then
+			return true
+		end
+	end
+	return false
+end
+
+local function start(program, hooks)
+	local recipe, path = load_recipe(program.recipe)
+	local command = "zccrun " .. path
+	local world = comm.world()
+	if wants_help(program.args) then
+		if world.rank == 0 then
+			io.stdout:write(recipe:help(command), "\n")
+		end
+		return
+	end
+	recipe.run{
+		args = recipe:parse(program.args, command),
+		comm = world,
+		say = say.new(world.rank, world.size),
+		on_failure = function(hook)
+			hooks[#hooks + 1] = hook
+		end,
+	}
+end
+
+-- The last one first; one that fails itself keeps no other from running.
+local function run_hooks(hooks)
+	while #hooks > 0 do
+		local ok, why = pcall(table.remove(hooks))
+		if not ok then
+			io.stderr:write("zccrun: while cleaning up: ", tostring(why), "\n")
+		end
+	end
+end
+
+--- Runs the recipe. Returns the exit status, and after a failure its message and whether that already says everything
+-- about
+--- where it happened (so that the number of this process adds nothing).
+function M.run(program)
+	local hooks, traceback = {}, nil
+	os.exit = function(code) -- luacheck: ignore 122
+		local status = (code == nil or code == true) and 0 or code == false and 1 or tonumber(code) or 1
+		if status ~= 0 then
+			program.begin_end()
+			run_hooks(hooks)
+		end
+		program.exit(status)
+	end
+	local ok, value = xpcall(function() start(program, hooks) end, function(value)
+		if program.debug then
+			traceback = debug.traceback("", 2)
+		end
+		return value
+	end)
+	if ok then
+		return 0
+	end
+	program.begin_end()
+	run_hooks(hooks)
+	local object = fault.from(value)
+	return object.misuse and 2 or 1, tostring(object) .. (traceback or ""), object.misuse or object.process ~= nil
+end
+
+return M
