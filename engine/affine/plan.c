@@ -3,22 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "affine/map.h"
 #include "affine/plan_impl.h"
 #include "base/status.h"
 #include "kernels/strided.h"
 
 enum { NAMES_SHOWN = 4 };
-
-zcci_shape_text zcci_shape_print(const int64_t *extents, int32_t ndim)
-{
-	zcci_shape_text out = {"["};
-	size_t used = 1;
-	for (int32_t i = 0; i < ndim; i++)
-		used += (size_t)snprintf(out.text + used, sizeof out.text - used, "%s%lld", i > 0 ? ", " : "",
-		                         (long long)extents[i]);
-	snprintf(out.text + used, sizeof out.text - used, "]");
-	return out;
-}
 
 /* Names of `layout` that `other` lacks: the first few quoted into text; returns how many there are. */
 static int32_t list_missing(const zcc_layout *layout, const zcc_layout *other, char *text, size_t bytes)
@@ -31,7 +21,7 @@ static int32_t list_missing(const zcc_layout *layout, const zcc_layout *other, c
 		if (zcc_layout_param(layout, param, &info, NULL) != ZCC_OK || zcc_layout_find(other, info.name) >= 0)
 			continue;
 		if (missing++ < NAMES_SHOWN && used < bytes)
-			used += (size_t)snprintf(text + used, bytes - used, "%s\"%.60s\"", used > 0 ? ", " : "",
+			used += (size_t)snprintf(text + used, bytes - used, "%s%.60s", used > 0 ? ", " : "",
 			                         info.name);
 	}
 	if (missing > NAMES_SHOWN && used < bytes)
@@ -64,14 +54,16 @@ static zcc_status match_param(const zcc_plan *plan, int32_t param, zcci_plan_par
 		return status;
 	out->source_dtype = source.dtype;
 	if (source.ndim != out->info.ndim ||
-	    memcmp(source.shape_elems, out->info.shape_elems, (size_t)source.ndim * sizeof(int64_t)) != 0)
+	    memcmp(source.shape_elems, out->info.shape_elems, (size_t)source.ndim * sizeof(int64_t)) != 0) {
+		char ours[192], theirs[192];
 		return zcci_fail(error, ZCC_EMAP, 0, "plan create",
-		                 "parameter \"%s\": its logical shape is %s in the target and %s in the source",
-		                 source.name, zcci_shape_print(out->info.shape_elems, out->info.ndim).text,
-		                 zcci_shape_print(source.shape_elems, source.ndim).text);
+		                 "parameter %s: its logical shape is %s in the target and %s in the source", source.name,
+		                 zcci_list_text(ours, sizeof ours, out->info.shape_elems, out->info.ndim),
+		                 zcci_list_text(theirs, sizeof theirs, source.shape_elems, source.ndim));
+	}
 	if (!zcci_convert_supported(out->info.dtype, source.dtype, 1))
 		return zcci_fail(error, ZCC_ELAYOUT, 0, "plan create",
-		                 "parameter \"%s\": no conversion from %s in the source to %s in the target "
+		                 "parameter %s: no conversion from %s in the source to %s in the target "
 		                 "(allowed: equal, or any two of F16, BF16, F32, F64)",
 		                 source.name, zcc_dtype_name(source.dtype), zcc_dtype_name(out->info.dtype));
 	return ZCC_OK;
@@ -179,7 +171,7 @@ zcc_status zcc_plan_choose(zcc_plan *plan, int64_t region, int32_t holder, zcc_e
 	zcc_region *r = &plan->regions[region];
 	if (holder < 0 || holder >= r->n_holders)
 		return zcci_fail(error, ZCC_EPOLICY, 0, "plan choose",
-		                 "parameter \"%s\", target rank %d, region %lld: holder %d was chosen, 0 to %d are allowed",
+		                 "parameter %s, target rank %d, region %lld: holder %d was chosen, 0 to %d are allowed",
 		                 plan->params[r->param].info.name, (int)r->target_rank, (long long)region, (int)holder,
 		                 (int)r->n_holders - 1);
 	r->chosen = holder;

@@ -55,10 +55,4 @@ typedef struct zcci_merger {
 zcc_status zcci_merge_segments(zcci_merger *merger, zcc_segment *segments, int64_t *n_segments, zcc_error *error);
 void zcci_merger_free(zcci_merger *merger);
 
-/* Row-major numbers as "[1, 2]" for messages. */
-typedef struct zcci_shape_text {
-	char text[24 * ZCC_MAX_NDIM];
-} zcci_shape_text;
-zcci_shape_text zcci_shape_print(const int64_t *extents, int32_t ndim);
-
 #endif

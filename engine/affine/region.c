@@ -46,7 +46,7 @@ typedef struct finder {
 
 static zcc_status out_of_memory(const finder *f, zcc_error *error)
 {
-	return zcci_fail(error, ZCC_ENOMEM, 0, "plan create", "parameter \"%s\": no memory for its regions",
+	return zcci_fail(error, ZCC_ENOMEM, 0, "plan create", "parameter %s: no memory for its regions",
 	                 f->param->info.name);
 }
 
@@ -129,15 +129,15 @@ static zcc_status check_disjoint(const finder *f, zcc_error *error)
 	for (int64_t i = 0; i < f->n_blocks; i++)
 		if (zcci_add_overflows(sum, count_elems(f->blocks[i].shape_elems, info->ndim), &sum))
 			return zcci_fail(error, ZCC_EOVERFLOW, 0, "plan create",
-			                 "parameter \"%s\": the sizes of its source blocks do not fit 63 bits", info->name);
+			                 "parameter %s: the sizes of its source blocks do not fit 63 bits", info->name);
 	if (sum == info->elems)
 		return ZCC_OK;
 	if (sum < info->elems)
 		return zcci_fail(error, ZCC_EMAP, 0, "plan create",
-		                 "parameter \"%s\": the source has %lld of its %lld elements", info->name, (long long)sum,
+		                 "parameter %s: the source has %lld of its %lld elements", info->name, (long long)sum,
 		                 (long long)info->elems);
 	return zcci_fail(error, ZCC_ELAYOUT, 0, "plan create",
-	                 "parameter \"%s\": replicas in the source are cut at different borders: distinct blocks hold %lld "
+	                 "parameter %s: replicas in the source are cut at different borders: distinct blocks hold %lld "
 	                 "elements, the parameter %lld",
 	                 info->name, (long long)sum, (long long)info->elems);
 }
@@ -200,7 +200,7 @@ static zcc_status find_hits(finder *f, int32_t rank, const zcc_piece *pieces, in
 	int64_t wanted = count_elems(p->shape_elems, ndim);
 	if (found != wanted)
 		return zcci_fail(error, ZCC_EMAP, 0, "plan create",
-		                 "parameter \"%s\", target rank %d, piece %lld: it has %lld elements, the source offers %lld",
+		                 "parameter %s, target rank %d, piece %lld: it has %lld elements, the source offers %lld",
 		                 f->param->info.name, (int)rank, (long long)piece, (long long)wanted, (long long)found);
 	return ZCC_OK;
 }
@@ -251,12 +251,12 @@ static zcc_status scale_factor(const finder *f, int32_t rank, double target, dou
 		return ZCC_OK;
 	if (!isfinite(*factor) || *factor == 0)
 		return zcci_fail(error, ZCC_EMAP, 0, "plan create",
-		                 "parameter \"%s\", target rank %d: scale %g in the target, %g in the source",
+		                 "parameter %s, target rank %d: scale %g in the target, %g in the source",
 		                 f->param->info.name, (int)rank, target, source);
 	if (zcci_convert_supported(f->param->info.dtype, f->param->source_dtype, *factor))
 		return ZCC_OK;
 	return zcci_fail(error, ZCC_ELAYOUT, 0, "plan create",
-	                 "parameter \"%s\", target rank %d: a scale of %g needs F16, BF16, F32 or F64, its dtype is %s",
+	                 "parameter %s, target rank %d: a scale of %g needs F16, BF16, F32 or F64, its dtype is %s",
 	                 f->param->info.name, (int)rank, *factor, zcc_dtype_name(f->param->info.dtype));
 }
 
@@ -284,7 +284,7 @@ static zcc_status add_region(finder *f, int32_t rank, const zcc_piece *piece, co
 	region->elems = intersect(f->param->info.ndim, piece, block, region->origin_elems, region->shape_elems);
 	if (zcci_mul_overflows(region->elems, zcc_dtype_bytes(f->param->source_dtype), &region->bytes))
 		return zcci_fail(error, ZCC_EOVERFLOW, 0, "plan create",
-		                 "parameter \"%s\": %lld elements of %s do not fit 63 bits", f->param->info.name,
+		                 "parameter %s: %lld elements of %s do not fit 63 bits", f->param->info.name,
 		                 (long long)region->elems, zcc_dtype_name(f->param->source_dtype));
 	zcc_status status = scale_factor(f, rank, piece->scale, block->scale, &place->factor, error);
 	if (status == ZCC_OK)

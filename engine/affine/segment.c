@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "affine/map.h"
 #include "base/status.h"
 
 /* The pieces of one source shard, ordered by their origin in the parameter. */
@@ -49,7 +50,7 @@ static zcc_status load_shard(composer *c, int32_t param, int32_t rank, const sha
 {
 	const int32_t *at = bsearch(&rank, c->ranks, (size_t)c->n_ranks, sizeof rank, compare_ranks);
 	if (at == NULL)
-		return zcci_fail(error, ZCC_EMAP, 0, "plan build", "parameter \"%s\": holder %d is no rank of the source",
+		return zcci_fail(error, ZCC_EMAP, 0, "plan build", "parameter %s: holder %d is no rank of the source",
 		                 c->param->info.name, (int)rank);
 	shard *s = &c->shards[at - c->ranks];
 	*out = s;
@@ -101,10 +102,13 @@ static zcc_status compose(composer *c, int64_t index, zcc_error *error)
 	if (status != ZCC_OK)
 		return status;
 	const zcc_piece *piece = find_piece(s, place->block_origin_elems, ndim);
-	if (piece == NULL || !contains(piece, region))
+	if (piece == NULL || !contains(piece, region)) {
+		char origin[192];
 		return zcci_fail(error, ZCC_EMAP, 0, "plan build",
-		                 "parameter \"%s\": source rank %d is named as a holder of the block at %s and has no such piece",
-		                 c->param->info.name, (int)rank, zcci_shape_print(place->block_origin_elems, ndim).text);
+		                 "parameter %s: source rank %d is named as a holder of the block at %s and has no such piece",
+		                 c->param->info.name, (int)rank,
+		                 zcci_list_text(origin, sizeof origin, place->block_origin_elems, ndim));
+	}
 
 	zcc_segment *segment = &c->segments[c->n_segments++];
 	*segment = (zcc_segment){
@@ -206,7 +210,7 @@ static zcc_status check_chosen(const zcc_plan *plan, zcc_error *error)
 		const zcc_region *r = &plan->regions[i];
 		if (r->chosen < 0)
 			return zcci_fail(error, ZCC_EPOLICY, 0, "plan build",
-			                 "parameter \"%s\", target rank %d, region %lld: none of its %d holders was chosen",
+			                 "parameter %s, target rank %d, region %lld: none of its %d holders was chosen",
 			                 plan->params[r->param].info.name, (int)r->target_rank, (long long)i,
 			                 (int)r->n_holders);
 	}
