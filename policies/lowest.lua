@@ -1,0 +1,7 @@
+-- Reads every region from its lowest rank.
+return {
+	name = "lowest",
+	select = function()
+		return 1
+	end,
+}
