@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "affine/holders.h"
 #include "affine/map.h"
+#include "base/names.h"
 #include "base/status.h"
 
 /* Ranks of one mesh. More would be a typing error, and the list of ranks is stored. */
@@ -15,7 +15,7 @@ enum { MAX_RANKS = 1 << 24 };
 
 struct zcc_layout {
 	_Atomic int32_t references;
-	zcci_arena *arena; /* meshes, maps, names */
+	zcci_arena *arena; /* meshes and maps */
 	zcci_holders *holders;
 	zcci_mesh **meshes;
 	int32_t n_meshes;
@@ -23,8 +23,7 @@ struct zcc_layout {
 	zcci_map **maps;
 	int32_t n_maps;
 	int32_t maps_capacity;
-	int32_t *slots; /* parameter index + 1 by hash of the name, 0 = free; open addressing, at most half full */
-	int32_t n_slots;
+	zcci_names names; /* of the maps, by index */
 	int32_t *ranks;
 	int32_t n_ranks;
 };
@@ -60,7 +59,7 @@ void zcc_layout_destroy(zcc_layout *layout)
 	zcci_holders_destroy(layout->holders);
 	zcci_free(layout->meshes);
 	zcci_free(layout->maps);
-	zcci_free(layout->slots);
+	zcci_names_clear(&layout->names);
 	zcci_free(layout->ranks);
 	zcci_free(layout);
 }
@@ -230,44 +229,17 @@ const zcci_mesh *zcci_layout_mesh(const zcc_layout *layout, int32_t mesh)
 
 /* ---- parameters ---- */
 
-/* The slot that holds the name, or the free one where it would go. */
-static int32_t *seek(const zcc_layout *layout, int32_t *slots, int32_t n_slots, const char *name)
-{
-	uint64_t hash = XXH3_64bits(name, strlen(name));
-	int32_t i = (int32_t)(hash & (uint64_t)(n_slots - 1));
-	while (slots[i] != 0 && strcmp(layout->maps[slots[i] - 1]->info.name, name) != 0)
-		i = (i + 1) & (n_slots - 1);
-	return &slots[i];
-}
-
 int32_t zcc_layout_find(const zcc_layout *layout, const char *name)
 {
-	return layout->n_slots > 0 ? *seek(layout, layout->slots, layout->n_slots, name) - 1 : -1;
-}
-
-static bool reserve_slot(zcc_layout *layout)
-{
-	if (2 * (layout->n_maps + 1) <= layout->n_slots)
-		return true;
-	int32_t n_slots = layout->n_slots > 0 ? layout->n_slots * 2 : 64;
-	int32_t *slots = zcci_calloc(n_slots, sizeof *slots);
-	if (slots == NULL)
-		return false;
-	for (int32_t i = 0; i < layout->n_maps; i++)
-		*seek(layout, slots, n_slots, layout->maps[i]->info.name) = i + 1;
-	zcci_free(layout->slots);
-	layout->slots = slots;
-	layout->n_slots = n_slots;
-	return true;
+	return zcci_names_find(&layout->names, name);
 }
 
 zcc_status zcci_layout_append(zcc_layout *layout, zcci_map *map, int32_t *param, zcc_error *error)
 {
-	if (layout->n_maps == INT32_MAX / 4)
-		return zcci_fail(error, ZCC_EOVERFLOW, 0, "layout add param", "more than %d parameters", layout->n_maps);
-	if (!reserve(&layout->maps, layout->n_maps, &layout->maps_capacity) || !reserve_slot(layout))
+	if (!reserve(&layout->maps, layout->n_maps, &layout->maps_capacity) ||
+	    zcci_names_add(&layout->names, map->info.name) != ZCC_OK)
 		return no_memory(error, "layout add param", "the list of parameters");
-	*seek(layout, layout->slots, layout->n_slots, map->info.name) = layout->n_maps + 1;
+	map->info.name = layout->names.names[layout->n_maps];
 	layout->maps[layout->n_maps] = map;
 	*param = layout->n_maps++;
 	return ZCC_OK;
@@ -298,9 +270,7 @@ zcc_status zcci_map_init(zcc_layout *layout, zcci_map *map, const char *name, in
 		return zcci_fail(error, ZCC_EOVERFLOW, 0, "layout add param", "parameter %s: shape %s is over 2^63 bytes", name,
 		                 zcci_list_text(text, sizeof text, shape_elems, ndim));
 	}
-	map->info.name = zcci_arena_strdup(layout->arena, name);
-	if (map->info.name == NULL)
-		return no_memory(error, "layout add param", "the name of a parameter");
+	map->info.name = name;
 	map->info.dtype = dtype;
 	map->info.ndim = ndim;
 	map->holders = layout->holders;

@@ -48,7 +48,7 @@ struct zcci_map {
 zcci_arena *zcci_layout_arena(zcc_layout *layout);
 /* NULL where there is no such mesh. */
 const zcci_mesh *zcci_layout_mesh(const zcc_layout *layout, int32_t mesh);
-/* Fills the members that every kind has: holders, info, strides; the name is copied. Refuses a name that is taken or empty,
+/* Fills the members that every kind has: holders, info, strides. The name is borrowed until zcci_layout_append copies it. Refuses a name that is taken or empty,
  * an unknown dtype, too many axes, negative extents, sizes that do not fit 63 bits. */
 zcc_status zcci_map_init(zcc_layout *layout, zcci_map *map, const char *name, int32_t dtype, int32_t ndim,
                          const int64_t *shape_elems, zcc_error *error);
