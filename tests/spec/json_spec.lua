@@ -18,7 +18,8 @@ describe("json", function()
 
 	it("integers_beyond_2_53_are_decimal_strings", function()
 		local value = json.decode "[9007199254740992,9007199254740993,-9007199254740993,9223372036854775807,6442450944]"
-		assert.are.same({ 2^53, "9007199254740993", "-9007199254740993", "9223372036854775807", 6442450944 }, { unpack(value) })
+		assert.are.same({ 2^53, "9007199254740993", "-9007199254740993", "9223372036854775807", 6442450944 },
+			{ unpack(value) })
 	end)
 
 	it("numbers_come_back_to_the_bit", function()

@@ -1,0 +1,95 @@
+-- Ends in the way that --how names.
+local zcc = require "zcc"
+
+local ways = {}
+
+function ways.well(ctx)
+	print(zcc.json.encode{ rank = ctx.comm.rank, size = ctx.comm.size })
+end
+
+function ways.all_fail()
+	error("all of us")
+end
+
+function ways.one_fails_in_a_barrier(ctx)
+	if ctx.comm.rank == ctx.args.rank then
+		error("only one")
+	end
+	ctx.comm:sum(1)
+end
+
+function ways.one_fails_alone(ctx)
+	if ctx.comm.rank == ctx.args.rank then
+		error("only one")
+	end
+end
+
+function ways.together(ctx)
+	ctx.comm:together(function()
+		if ctx.comm.rank == ctx.args.rank then
+			error("agreed on")
+		end
+	end)
+end
+
+function ways.engine(ctx)
+	ctx.comm:same("the answer", ctx.comm.rank == ctx.args.rank and 1 or 2)
+end
+
+function ways.os_exit(ctx)
+	ctx.comm:sum(1)
+	io.stdout:write("written\n")
+	os.exit(ctx.args.status)
+end
+
+function ways.os_exit_of_one(ctx)
+	if ctx.comm.rank == ctx.args.rank then
+		os.exit(ctx.args.status)
+	end
+	ctx.comm:sum(1)
+end
+
+function ways.loop(ctx)
+	ctx.say("looping")
+	local n = 0
+	while true do
+		n = n + #tostring({})
+	end
+end
+
+function ways.wait(ctx)
+	ctx.say("waiting")
+	if ctx.comm.rank ~= ctx.args.rank then
+		ctx.comm:sum(1)
+	end
+	ways.loop(ctx)
+end
+
+function ways.table_error()
+	error({ 1 })
+end
+
+function ways.many_lines()
+	for i = 1, 100000 do
+		print("line", i)
+	end
+end
+
+return zcc.recipe{
+	name = "ends",
+	about = "Ends in the way that --how names.",
+	args = {
+		{ flag = "--how", type = "string", required = true, about = "The way to end." },
+		{ flag = "--rank", type = "int", default = 2, about = "The process that is different." },
+		{ flag = "--status", type = "int", default = 0, about = "What os.exit gets." },
+		{ flag = "--hook", type = "string", about = "A file that the failure hook makes." },
+	},
+	run = function(ctx)
+		if ctx.args.hook then
+			ctx.on_failure(function()
+				assert(io.open(ctx.args.hook .. "." .. ctx.comm.rank, "w")):close()
+			end)
+		end
+		ways[ctx.args.how](ctx)
+	end,
+}

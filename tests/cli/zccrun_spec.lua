@@ -1,0 +1,247 @@
+-- The program from outside: what it prints, where, and how it ends. $ZCCRUN is the program, $MPIRUN the launcher and
+-- its options.
+
+local program = assert(os.getenv "ZCCRUN")
+local launcher = assert(os.getenv "MPIRUN")
+local recipes = "tests/cli/recipes/"
+
+local function slurp(path)
+	local file = assert(io.open(path, "rb"))
+	local text = file:read("*a")
+	file:close()
+	return text
+end
+
+-- Runs a shell command without single quotes in it; returns its status, stdout and stderr.
+local function shell(command)
+	local out, err = os.tmpname(), os.tmpname()
+	local script = ("( %s ) >%s 2>%s </dev/null; echo $?"):format(command, out, err)
+	local pipe = io.popen(("bash -c '%s'"):format(script))
+	local status = tonumber(pipe:read("*a"))
+	pipe:close()
+	local output, errors = slurp(out), slurp(err)
+	os.remove(out)
+	os.remove(err)
+	return status, output, errors
+end
+
+local function zccrun(arguments)
+	return shell(program .. " " .. arguments)
+end
+
+local function mpirun(processes, arguments)
+	return shell(("timeout 60 %s -n %d %s %s"):format(launcher, processes, program, arguments))
+end
+
+local function count(text, part)
+	local n, from = 0, 1
+	while true do
+		local _, last = text:find(part, from, true)
+		if not last then
+			return n
+		end
+		n, from = n + 1, last + 1
+	end
+end
+
+local function line_of(file, part)
+	local number = 0
+	for line in io.lines(file) do
+		number = number + 1
+		if line:find(part, 1, true) then
+			return number
+		end
+	end
+end
+
+local ends = recipes .. "ends.lua"
+
+describe("zccrun", function()
+	it("prints_help_and_version_on_stdout", function()
+		local status, out, err = zccrun("--help")
+		assert.are.equal(0, status)
+		assert.is_truthy(out:find("Usage: zccrun", 1, true))
+		assert.are.equal("", err)
+		status, out = zccrun("--version")
+		assert.are.equal(0, status)
+		assert.is_truthy(out:find("^zccrun %d+%.%d+%.%d+\n$"))
+	end)
+
+	it("prints_a_recipes_arguments", function()
+		local status, out, err = zccrun(recipes .. "arguments.lua --staging nonsense --help")
+		assert.are.equal(0, status)
+		assert.are.equal("", err)
+		assert.is_truthy(out:find("Prints the arguments that it got.", 1, true))
+		assert.is_truthy(out:find("The staging budget. (default: 8MiB)", 1, true))
+	end)
+
+	it("speaks_once_whatever_the_number_of_processes", function()
+		for _, arguments in ipairs{ "--help", "--version", recipes .. "arguments.lua --help", recipes .. "arguments.lua" } do
+			local _, alone = zccrun(arguments)
+			local status, out = mpirun(4, arguments)
+			assert.are.equal(0, status)
+			assert.are.equal(alone, out)
+		end
+	end)
+
+	it("hands_the_recipe_its_arguments", function()
+		local status, out = zccrun(recipes ..
+			"arguments.lua --staging 1.5MiB --count 7 --policy lowest --dry-run --in tests/cli/recipes/ends.lua")
+		assert.are.equal(0, status)
+		assert.are.equal('{"count":7,"decay":0.5,"dry_run":true,"in":"tests/cli/recipes/ends.lua","policy":"lowest",' ..
+			'"staging":1572864}\n', out)
+	end)
+
+	it("misuse_is_status_2_with_a_message_and_nothing_on_stdout", function()
+		local cases = {
+			[""] = "no recipe is named",
+			["--nonsense"] = "unknown option --nonsense",
+			["nowhere/at/all.lua"] = "no recipe nowhere/at/all.lua",
+			["tests"] = "no recipe tests",
+			[recipes .. "no_recipe.lua"] = "no_recipe.lua is no recipe: it returns a number",
+			[recipes .. "arguments.lua --nonsense"] = "unknown option '--nonsense'",
+			[recipes .. "arguments.lua stray"] = "too many arguments",
+			[recipes .. "arguments.lua --count"] = "'--count' requires an argument",
+			[recipes .. "arguments.lua --count ten"] = '--count: "ten" is no whole number',
+			[recipes .. "arguments.lua --count 10"] = "--count: 10 is more than 9",
+			[recipes .. "arguments.lua --decay inf"] = '--decay: "inf" is no number',
+			[recipes .. "arguments.lua --staging 8MiBs"] = "--staging: \"8MiBs\" is no amount of bytes",
+			[recipes .. "arguments.lua --staging 1"] = "--staging: 1 is less than 4096",
+			[recipes .. "arguments.lua --policy best"] = "must be one of 'balanced', 'lowest'",
+			[recipes .. "arguments.lua --in nowhere"] = "--in: nowhere: No such file or directory",
+			[ends] = "missing option '--how'",
+		}
+		for arguments, message in pairs(cases) do
+			local status, out, err = zccrun(arguments)
+			assert.are.equal(2, status, arguments .. ": " .. err)
+			assert.are.equal("", out)
+			assert.is_truthy(err:find(message, 1, true), err)
+		end
+	end)
+
+	it("misuse_is_said_once_under_mpirun", function()
+		local status, _, err = mpirun(4, recipes .. "arguments.lua --count 10")
+		assert.are.equal(2, status)
+		assert.are.equal(1, count(err, "--count: 10 is more than 9"))
+	end)
+
+	it("an_error_in_a_recipe_is_status_1_with_file_line_and_message", function()
+		local status, out, err = zccrun(ends .. " --how all_fail")
+		assert.are.equal(1, status)
+		assert.are.equal("", out)
+		assert.are.equal(("zccrun: %s:%d: all of us\n"):format(ends, line_of(ends, 'error("all of us")')), err)
+		local others = {
+			[recipes .. "broken.lua"] = "broken.lua:1:",
+			[ends .. " --how table_error"] = "an error that is no text: table",
+		}
+		for arguments, message in pairs(others) do
+			status, out, err = zccrun(arguments)
+			assert.are.equal(1, status)
+			assert.are.equal("", out)
+			assert.is_truthy(err:find(message, 1, true), err)
+		end
+	end)
+
+	it("debug_adds_a_traceback", function()
+		local _, _, plain = zccrun(ends .. " --how all_fail")
+		assert.are.equal(0, count(plain, "traceback"))
+		for _, command in ipairs{ program .. " --debug ", "ZCC_DEBUG=1 " .. program .. " " } do
+			local status, _, err = shell(command .. ends .. " --how all_fail")
+			assert.are.equal(1, status)
+			assert.are.equal(1, count(err, "stack traceback:"))
+		end
+	end)
+
+	it("when_all_processes_fail_the_message_comes_once", function()
+		local status, _, err = mpirun(4, ends .. " --how all_fail")
+		assert.are.equal(1, status)
+		assert.are.equal(1, count(err, ("%s:%d: all of us"):format(ends, line_of(ends, 'error("all of us")'))), err)
+	end)
+
+	it("when_one_fails_and_the_others_wait_for_it_all_end_with_its_message", function()
+		local place = ("%s:%d: only one"):format(ends, line_of(ends, 'error("only one")'))
+		local status, _, err = mpirun(4, ends .. " --how one_fails_in_a_barrier")
+		assert.are.equal(1, status)
+		assert.are.equal(1, count(err, "zccrun: process 2: " .. place), err)
+		assert.are.equal(1, count(err, "only one"), err)
+	end)
+
+	it("when_one_fails_after_the_others_are_done_the_run_has_failed", function()
+		local status, _, err = mpirun(4, ends .. " --how one_fails_alone --rank 0")
+		assert.are.equal(1, status)
+		assert.are.equal(1, count(err, "zccrun: process 0: "), err)
+	end)
+
+	it("an_agreed_fault_is_said_once_and_names_its_process", function()
+		local status, _, err = mpirun(4, ends .. " --how together")
+		assert.are.equal(1, status)
+		assert.are.equal(1, count(err, "agreed on (ZCC_EINVAL, process 2)"), err)
+		assert.are.equal(1, count(err, "agreed on"), err)
+	end)
+
+	it("a_fault_of_the_engine_names_the_recipes_line_and_the_engines", function()
+		local status, _, err = mpirun(4, ends .. " --how engine")
+		assert.are.equal(1, status)
+		assert.are.equal(1, count(err, ("%s:%d: "):format(ends, line_of(ends, "comm:same"))), err)
+		assert.is_truthy(err:find("%(ZCC_EAGREE, comm%.c:%d+"), err)
+		assert.is_truthy(err:find("the answer", 1, true), err)
+	end)
+
+	it("os_exit_ends_in_order_with_its_status", function()
+		for _, wanted in ipairs{ 0, 3 } do
+			local status, out = zccrun(("%s --how os_exit --status %d"):format(ends, wanted))
+			assert.are.equal(wanted, status)
+			assert.are.equal("written\n", out)
+			local err
+			status, out, err = mpirun(2, ("%s --how os_exit --status %d"):format(ends, wanted))
+			assert.are.equal(wanted, status, err)
+			assert.are.equal("written\nwritten\n", out)
+			assert.is_nil(err:find("finalize", 1, true), err)
+		end
+	end)
+
+	it("os_exit_of_one_process_does_not_hang_the_others", function()
+		local status = mpirun(3, ends .. " --how os_exit_of_one --status 4")
+		assert.are.equal(4, status)
+	end)
+
+	it("a_signal_stops_the_recipe_and_its_clean_up_runs", function()
+		for _, how in ipairs{ "loop", "wait" } do
+			local mark = os.tmpname()
+			local status, _, err = shell(("timeout -s TERM 1 %s %s --how %s --rank 9 --hook %s"):format(
+				program, ends, how, mark))
+			-- timeout reports 124 for what it stopped; the program's own status shows with --preserve-status.
+			assert.are.equal(124, status)
+			assert.are.equal(1, count(err, "stopped by Terminated"), err)
+			assert.is_truthy(err:find("zccrun: ", 1, true))
+			assert.is_truthy(os.remove(mark .. ".0"), "the failure hook did not run")
+			os.remove(mark)
+		end
+		assert.are.equal(1, (shell(("timeout --preserve-status -s INT 1 %s %s --how loop"):format(program, ends))))
+	end)
+
+	it("a_signal_to_mpirun_ends_all_processes_and_their_clean_up_runs", function()
+		local mark = os.tmpname()
+		local status = shell(("timeout --preserve-status -s TERM -k 30 2 %s -n 3 %s %s --how wait --rank 1 --hook %s"):format(
+			launcher, program, ends, mark))
+		assert.are_not.equal(0, status)
+		assert.is_truthy(os.remove(mark .. ".1"), "the failure hook of process 1 did not run")
+		for _, rank in ipairs{ 0, 2 } do
+			os.remove(mark .. "." .. rank)
+		end
+		os.remove(mark)
+	end)
+
+	it("a_reader_that_goes_away_is_no_crash", function()
+		local status, out, err = shell(("%s %s --how many_lines | head -1; exit ${PIPESTATUS[0]}"):format(program, ends))
+		assert.are.equal("line\t1\n", out)
+		assert.are.equal("", err)
+		assert.are.equal(0, status)
+	end)
+
+	it("results_that_cannot_be_written_are_a_failure", function()
+		local status, _, err = shell(("%s %s --how well >/dev/full"):format(program, ends))
+		assert.are.equal(1, status)
+		assert.is_truthy(err:find("stdout", 1, true), err)
+	end)
+end)
