@@ -2,6 +2,10 @@
 
 #include <string.h>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include "base/memory.h"
 
 static bool joins(const zcci_view *view, int32_t outer, int64_t extent, int64_t stride)
@@ -113,10 +117,67 @@ typedef struct steps {
 	int64_t col;
 } steps;
 
+#ifdef __SSE2__
+
+/* Large blocks of long rows are written past the caches: a line that is written whole need not be read first. memcpy does so
+ * from some size on, but sees only one row. */
+enum { STREAM_BLOCK_BYTES = 4 << 20, STREAM_RUN_BYTES = 128, PREFETCH_BYTES = 1024, LINE = 64 };
+
+static bool worth_streaming(int64_t rows, int64_t run_bytes)
+{
+	return run_bytes >= STREAM_RUN_BYTES && run_bytes < STREAM_BLOCK_BYTES && rows >= STREAM_BLOCK_BYTES / run_bytes;
+}
+
+static void stream_run(char *target, const char *source, int64_t bytes)
+{
+	int64_t head = (int64_t)(-(uintptr_t)target % LINE);
+	memcpy(target, source, (size_t)head);
+	for (; head + LINE <= bytes; head += LINE)
+		for (int64_t i = head; i < head + LINE; i += 16)
+			_mm_stream_si128((__m128i *)(void *)(target + i), _mm_loadu_si128((const void *)(source + i)));
+	memcpy(target + head, source + head, (size_t)(bytes - head));
+}
+
+static void stream_runs(char *target, int64_t target_row, const char *source, int64_t source_row, int64_t rows,
+                        int64_t run_bytes)
+{
+	/* The processor's own prefetching stops at the end of a row. */
+	int64_t ahead = PREFETCH_BYTES / run_bytes + 1;
+	int64_t reach = run_bytes < PREFETCH_BYTES ? run_bytes : PREFETCH_BYTES;
+	for (int64_t i = 0; i < rows; i++) {
+		for (int64_t k = 0; i + ahead < rows && k < reach; k += LINE)
+			__builtin_prefetch(source + (i + ahead) * source_row + k);
+		stream_run(target + i * target_row, source + i * source_row, run_bytes);
+	}
+	_mm_sfence();
+}
+
+#else
+
+static bool worth_streaming(int64_t rows, int64_t run_bytes)
+{
+	(void)rows;
+	(void)run_bytes;
+	return false;
+}
+
+static void stream_runs(char *target, int64_t target_row, const char *source, int64_t source_row, int64_t rows,
+                        int64_t run_bytes)
+{
+	for (int64_t i = 0; i < rows; i++)
+		memcpy(target + i * target_row, source + i * source_row, (size_t)run_bytes);
+}
+
+#endif
+
 /* Rows without gaps on both sides. */
 static void copy_runs(char *target, int64_t target_row, const char *source, int64_t source_row, int64_t rows,
                       int64_t run_bytes)
 {
+	if (worth_streaming(rows, run_bytes)) {
+		stream_runs(target, target_row, source, source_row, rows, run_bytes);
+		return;
+	}
 	copy_row_function *narrow = row_function(run_bytes);
 	if (narrow != NULL) {
 		narrow(target, target_row, source, source_row, rows);
