@@ -312,9 +312,43 @@ static void copy_unlike(char *target, const zcci_view *to, const char *source, c
 	}
 }
 
-static bool same_shape(const zcci_view *a, const zcci_view *b)
+/* Splits axes until both shapes are equal; false where no such shape has few enough axes (2 x 3 against 3 x 2). */
+static bool refine(zcci_view *a, zcci_view *b)
 {
-	return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+	zcci_view x = {0}, y = {0};
+	int32_t i = a->ndim - 1, j = b->ndim - 1, at = ZCC_MAX_NDIM;
+	/* What is left of the current axis of each side, from the inside out. */
+	int64_t a_left = 1, b_left = 1, a_stride = 0, b_stride = 0;
+	for (;;) {
+		if (a_left == 1 && i >= 0) {
+			a_left = a->shape[i];
+			a_stride = a->strides[i--];
+		}
+		if (b_left == 1 && j >= 0) {
+			b_left = b->shape[j];
+			b_stride = b->strides[j--];
+		}
+		int64_t n = a_left < b_left ? a_left : b_left;
+		if (n == 1)
+			break;
+		if (a_left % n != 0 || b_left % n != 0 || at == 0)
+			return false;
+		at--;
+		x.shape[at] = y.shape[at] = n;
+		x.strides[at] = a_stride;
+		y.strides[at] = b_stride;
+		a_left /= n;
+		b_left /= n;
+		a_stride *= n;
+		b_stride *= n;
+	}
+	a->ndim = b->ndim = ZCC_MAX_NDIM - at;
+	for (int32_t k = at; k < ZCC_MAX_NDIM; k++) {
+		a->shape[k - at] = b->shape[k - at] = x.shape[k];
+		a->strides[k - at] = x.strides[k];
+		b->strides[k - at] = y.strides[k];
+	}
+	return true;
 }
 
 void zcci_copy(void *target, const zcci_view *target_view, const void *source, const zcci_view *source_view, int64_t first,
@@ -323,14 +357,12 @@ void zcci_copy(void *target, const zcci_view *target_view, const void *source, c
 	if (count <= 0)
 		return;
 	zcci_view to = *target_view, from = *source_view;
-	if (same_shape(&to, &from)) {
-		zcci_view_simplify(&to, &from);
-		copy_alike(target, &to, 0, source, &from, 0, first, count, elem_bytes);
-		return;
-	}
 	zcci_view_simplify(&to, NULL);
 	zcci_view_simplify(&from, NULL);
-	copy_unlike(target, &to, source, &from, first, count, elem_bytes);
+	if (refine(&to, &from))
+		copy_alike(target, &to, 0, source, &from, 0, first, count, elem_bytes);
+	else
+		copy_unlike(target, &to, source, &from, first, count, elem_bytes);
 }
 
 /* Simplifies `view` and sets `dense` to the view of equal shape without gaps. */
@@ -345,13 +377,19 @@ static void pair_with_dense(zcci_view *view, zcci_view *dense)
 	}
 }
 
-void zcci_pack(void *dense, const void *base, const zcci_view *view, int64_t first, int64_t count, int32_t elem_bytes)
+void zcci_pack_window(void *dense, const void *window, int64_t window_elems, const zcci_view *view, int64_t first, int64_t count,
+                      int32_t elem_bytes)
 {
 	if (count <= 0)
 		return;
 	zcci_view from = *view, to;
 	pair_with_dense(&from, &to);
-	copy_alike(dense, &to, -first, base, &from, 0, first, count, elem_bytes);
+	copy_alike(dense, &to, -first, window, &from, -window_elems, first, count, elem_bytes);
+}
+
+void zcci_pack(void *dense, const void *base, const zcci_view *view, int64_t first, int64_t count, int32_t elem_bytes)
+{
+	zcci_pack_window(dense, base, 0, view, first, count, elem_bytes);
 }
 
 void zcci_unpack(void *base, const zcci_view *view, int64_t first, int64_t count, const void *dense, int32_t elem_bytes)
