@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-/* How long a wait goes on after a signal, so that all processes can still agree on it; then it is given up. */
+/* How long a wait goes on after a signal or a fault, so that all processes can still agree on it; then it is given up. */
 static const int64_t GRACE_NS = 4000000000;
 
 zcc_status zcci_comm_init(zcc_comm *comm, const zcci_comm_ops *ops, int32_t rank, int32_t size, zcc_error *error)
@@ -63,18 +63,22 @@ zcc_status zcci_comm_interrupted(const char *operation, zcc_error *error)
 	return zcci_fail(error, ZCC_EINTR, number, operation, "stopped by %s", strsignal(number));
 }
 
-bool zcci_comm_gave_up(zcc_comm *comm, const char *operation, zcc_error *error)
+void zcci_comm_hurry(zcc_comm *comm)
 {
-	if (!zcc_interrupted())
-		return false;
-	int64_t now = zcc_clock_ns();
-	if (comm->interrupted_ns == 0)
-		comm->interrupted_ns = now;
-	if (now - comm->interrupted_ns < GRACE_NS)
-		return false;
+	if (comm->give_up_ns == 0)
+		comm->give_up_ns = zcc_clock_ns() + GRACE_NS;
+}
+
+zcc_status zcci_comm_patience(zcc_comm *comm, const char *operation, zcc_error *error)
+{
+	if (zcc_interrupted())
+		zcci_comm_hurry(comm);
+	if (comm->give_up_ns == 0 || zcc_clock_ns() < comm->give_up_ns)
+		return ZCC_OK;
 	comm->broken = true;
-	zcci_comm_interrupted(operation, error);
-	return true;
+	if (zcc_interrupted())
+		return zcci_comm_interrupted(operation, error);
+	return zcci_fail(error, ZCC_EPEER, 0, operation, "no answer from the other processes");
 }
 
 void zcci_idle_wait(zcci_idle *idle)

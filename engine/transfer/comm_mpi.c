@@ -42,8 +42,9 @@ static zcc_status finish(mpi_comm *comm, MPI_Request *request, const char *opera
 			return refused(comm, code, operation, error);
 		if (done)
 			return ZCC_OK;
-		if (zcci_comm_gave_up(&comm->common, operation, error))
-			return ZCC_EINTR;
+		zcc_status status = zcci_comm_patience(&comm->common, operation, error);
+		if (status != ZCC_OK)
+			return status;
 		zcci_idle_wait(&idle);
 	}
 }

@@ -50,6 +50,7 @@ typedef struct zcc_transfer_options {
 	uint32_t struct_bytes;   /* set by zcc_transfer_options_init */
 	uint32_t reserved;
 	int64_t staging_bytes;   /* staging budget per peer, both directions together; 8 MiB; at least 4 KiB */
+	int64_t timeout_ns;      /* nothing from a peer for so long is ZCC_EPEER, naming it; 5 minutes; 0 = never */
 } zcc_transfer_options;
 ZCC_API void zcc_transfer_options_init(zcc_transfer_options *options);
 

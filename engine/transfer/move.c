@@ -1,0 +1,157 @@
+#include "transfer/move.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "transfer/filecopy.h"
+#include "transfer/wire.h"
+
+/* Bytes copied before messages are looked after again. */
+enum { COPY_STEP_BYTES = 1 << 20 };
+
+struct zcci_move {
+	zcc_transfer *transfer;
+	zcci_wire *wire;
+	zcci_filecopy files;
+	zcci_cursor local;      /* in the list of work that needs no other process */
+	bool stopping;
+	int64_t copied_bytes;
+};
+
+zcc_status zcci_move_create(zcc_transfer *transfer, zcci_move **move, zcc_error *error)
+{
+	zcci_move *made = zcci_calloc(1, sizeof *made);
+	if (made == NULL)
+		return zcci_fail(error, ZCC_ENOMEM, 0, "transfer run", "no memory for a run");
+	made->transfer = transfer;
+	zcc_status status = zcci_filecopy_init(&made->files, transfer->staging_bytes, transfer->schedule->file_bytes, error);
+	if (status == ZCC_OK)
+		status = zcci_wire_create(transfer, &made->wire, error);
+	if (status != ZCC_OK) {
+		zcci_move_destroy(made);
+		return status;
+	}
+	*move = made;
+	return ZCC_OK;
+}
+
+void zcci_move_destroy(zcci_move *move)
+{
+	if (move == NULL)
+		return;
+	zcci_filecopy_fini(&move->files);
+	zcci_wire_destroy(move->wire);
+	zcci_free(move);
+}
+
+void zcci_move_result(const zcci_move *move, zcc_transfer_result *result)
+{
+	result->staging_peak_bytes = zcci_wire_staging(move->wire) + zcci_filecopy_staging(&move->files);
+	result->wire_bytes = zcci_wire_sent_bytes(move->wire);
+	result->copied_bytes = move->copied_bytes;
+	result->read_bytes = move->files.read_bytes;
+	result->written_bytes = move->files.written_bytes;
+}
+
+static void count_total(const zcci_move *move)
+{
+	const zcci_schedule *schedule = move->transfer->schedule;
+	int64_t total = schedule->local.bytes;
+	for (int32_t p = 0; p < schedule->n_peers; p++)
+		total += schedule->peers[p].out.bytes + schedule->peers[p].in.bytes;
+	atomic_store_explicit(&move->transfer->done_bytes, 0, memory_order_relaxed);
+	atomic_store_explicit(&move->transfer->total_bytes, total, memory_order_relaxed);
+}
+
+static bool local_left(const zcci_move *move)
+{
+	return !move->stopping && move->local.segment < move->transfer->schedule->local.n_segments;
+}
+
+/* Some of the work that needs no other process. */
+static zcc_status local_step(zcci_move *move, zcc_error *error)
+{
+	const zcci_schedule *schedule = move->transfer->schedule;
+	zcc_status status = ZCC_OK;
+	for (int64_t moved = 0; status == ZCC_OK && moved < COPY_STEP_BYTES && local_left(move);) {
+		const zcc_segment *segment = schedule->local.segments[move->local.segment];
+		zcci_route route;
+		zcci_schedule_route(schedule, segment, &route);
+		zcci_transfer_bind_route(move->transfer, &route);
+		int64_t first = move->local.elem;
+		int64_t count = (COPY_STEP_BYTES - moved) / route.source_elem_bytes;
+		if (count > segment->elems - first)
+			count = segment->elems - first;
+		if (route.from.file != NULL || route.to.file != NULL) {
+			status = zcci_filecopy_step(&move->files, &route, first, &count, error);
+		} else if (count > 0) {
+			zcci_route_copy(&route, first, count);
+			move->copied_bytes += count * route.source_elem_bytes;
+		} else {
+			break;
+		}
+		moved += count * route.source_elem_bytes;
+		move->local.elem += count;
+		if (move->local.elem == segment->elems)
+			move->local = (zcci_cursor){.segment = move->local.segment + 1};
+		atomic_fetch_add_explicit(&move->transfer->done_bytes, count * route.source_elem_bytes, memory_order_relaxed);
+	}
+	return status;
+}
+
+static void stop(zcci_move *move)
+{
+	move->stopping = true;
+	zcci_wire_stop(move->wire);
+}
+
+/* Nothing moved: waits a little, or gives up where that has been so for too long. */
+static zcc_status wait_a_little(zcci_move *move, zcci_idle *idle, int64_t *idle_since_ns, zcc_error *error)
+{
+	zcc_transfer *transfer = move->transfer;
+	zcc_status status = zcci_comm_patience(transfer->comm, "transfer run", error);
+	if (status != ZCC_OK)
+		return status;
+	int64_t now = zcc_clock_ns();
+	if (*idle_since_ns == 0)
+		*idle_since_ns = now;
+	if (transfer->timeout_ns > 0 && now - *idle_since_ns > transfer->timeout_ns) {
+		zcci_comm_hurry(transfer->comm);
+		return zcci_wire_abandon(move->wire, now - *idle_since_ns, error);
+	}
+	zcci_idle_wait(idle);
+	return ZCC_OK;
+}
+
+zcc_status zcci_move_run(zcci_move *move, zcc_error *error)
+{
+	zcci_idle idle = {0};
+	int64_t idle_since_ns = 0;
+	zcc_status fault = ZCC_OK;
+	count_total(move);
+	zcc_status status = zcci_wire_start(move->wire, error);
+	while (status == ZCC_OK) {
+		bool moved;
+		bool finished;
+		/* A fault of this process is kept; one of the streams after it only ends the run. */
+		status = zcci_wire_turn(move->wire, &moved, &finished, fault == ZCC_OK ? error : NULL);
+		if (status != ZCC_OK || (finished && !local_left(move)))
+			break;
+		if (fault == ZCC_OK && zcc_interrupted())
+			fault = zcci_comm_interrupted("transfer run", error);
+		else if (!moved && local_left(move)) {
+			fault = local_step(move, error);
+			moved = true;
+		}
+		if ((fault != ZCC_OK || zcci_wire_stopped(move->wire)) && !move->stopping)
+			stop(move);
+		if (!moved) {
+			status = wait_a_little(move, &idle, &idle_since_ns, fault == ZCC_OK ? error : NULL);
+		} else {
+			idle = (zcci_idle){0};
+			idle_since_ns = 0;
+		}
+	}
+	if (status != ZCC_OK)
+		zcci_wire_abandon(move->wire, 0, NULL);
+	return fault != ZCC_OK ? fault : status;
+}

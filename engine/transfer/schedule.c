@@ -1,0 +1,241 @@
+#include "transfer/schedule.h"
+
+#include <string.h>
+
+#include "affine/plan.h"
+#include "base/status.h"
+#include "transfer/handle.h"
+
+enum {
+	/* Packed chunks stay in the second-level cache between packing and sending. */
+	CHUNK_MAX_BYTES = 1 << 20,
+	DEPTH_MAX = 4,
+	/* A run this long on both sides goes alone, from its own memory and into its own memory, in chunks that need no staging. */
+	RUN_ALONE_BYTES = 64 << 10,
+	ALONE_MAX_BYTES = 16 << 20
+};
+
+void zcci_schedule_route(const zcci_schedule *schedule, const zcc_segment *segment, zcci_route *route)
+{
+	const zcci_dtypes *dtypes = &schedule->dtypes[segment->param];
+	zcci_route_init(route, segment, dtypes->source, dtypes->target);
+}
+
+/* ---- chunks ---- */
+
+bool zcci_part_next(const zcci_schedule *schedule, const zcci_list *list, zcci_cursor *cursor, int64_t used_bytes,
+                    zcci_part *part)
+{
+	if (cursor->segment >= list->n_segments)
+		return false;
+	const zcc_segment *segment = list->segments[cursor->segment];
+	zcci_route *route = &part->route;
+	zcci_schedule_route(schedule, segment, route);
+	int64_t first = cursor->elem;
+	int64_t elem_bytes = route->source_elem_bytes;
+	int64_t run = zcci_view_run(&route->source, first);
+	int64_t target_run = zcci_view_run(&route->target, first);
+	run = target_run < run ? target_run : run;
+	int64_t room = schedule->chunk_bytes - used_bytes;
+	part->alone = !route->converts && run * elem_bytes >= RUN_ALONE_BYTES;
+	if (part->alone && used_bytes > 0)
+		return false;
+	if (part->alone)
+		room = ALONE_MAX_BYTES;
+	int64_t left = part->alone ? run : segment->elems - first;
+	part->first = first;
+	part->count = left < room / elem_bytes ? left : room / elem_bytes;
+	if (part->count == 0)
+		return false;
+	part->bytes = part->count * elem_bytes;
+	cursor->elem += part->count;
+	if (cursor->elem == segment->elems) {
+		cursor->segment++;
+		cursor->elem = 0;
+	}
+	return true;
+}
+
+bool zcci_chunk_next(const zcci_schedule *schedule, const zcci_list *list, zcci_cursor *cursor, zcci_chunk *chunk)
+{
+	chunk->begin = *cursor;
+	chunk->n_parts = 0;
+	chunk->bytes = 0;
+	zcci_part part;
+	while (zcci_part_next(schedule, list, cursor, chunk->bytes, &part)) {
+		chunk->n_parts++;
+		chunk->bytes += part.bytes;
+		if (part.alone || chunk->bytes >= schedule->chunk_bytes)
+			break;
+	}
+	return chunk->n_parts > 0;
+}
+
+/* The largest chunk of a stream that the sending or the receiving side cannot leave in the shard's own memory. */
+static int64_t largest_staged(const zcci_schedule *schedule, const zcci_list *list, int32_t side)
+{
+	int64_t largest = 0;
+	zcci_cursor cursor = {0};
+	zcci_chunk chunk;
+	while (largest < schedule->chunk_bytes && zcci_chunk_next(schedule, list, &cursor, &chunk)) {
+		zcci_cursor at = chunk.begin;
+		zcci_part part;
+		zcci_part_next(schedule, list, &at, 0, &part);
+		const zcci_view *view = side == ZCC_SOURCE ? &part.route.source : &part.route.target;
+		bool in_place = chunk.n_parts == 1 && zcci_view_run(view, part.first) >= part.count &&
+		                (side == ZCC_SOURCE || !part.route.converts);
+		if (!in_place && chunk.bytes > largest)
+			largest = chunk.bytes;
+	}
+	return largest;
+}
+
+/* ---- lists ---- */
+
+static zcc_status no_memory(zcc_error *error)
+{
+	return zcci_fail(error, ZCC_ENOMEM, 0, "transfer schedule", "no memory for the schedule");
+}
+
+static zcc_status make_dtypes(const zcc_transfer *transfer, zcci_schedule *schedule, zcc_error *error)
+{
+	const zcc_layout *target = transfer->sides[ZCC_TARGET].layout;
+	const zcc_layout *source = transfer->sides[ZCC_SOURCE].layout;
+	int32_t n = zcc_layout_params(target);
+	zcci_dtypes *dtypes = zcci_arena_alloc(schedule->arena, n, sizeof *dtypes);
+	if (dtypes == NULL)
+		return no_memory(error);
+	for (int32_t i = 0; i < n; i++) {
+		zcc_param_info info;
+		zcc_status status = zcc_layout_param(target, i, &info, error);
+		if (status != ZCC_OK)
+			return status;
+		dtypes[i].target = info.dtype;
+		status = zcc_layout_param(source, zcci_plan_source_param(transfer->plan, i), &info, error);
+		if (status != ZCC_OK)
+			return status;
+		dtypes[i].source = info.dtype;
+	}
+	schedule->dtypes = dtypes;
+	return ZCC_OK;
+}
+
+static zcc_status unplaced(const zcc_segment *segment, int32_t source, zcc_error *error)
+{
+	int32_t side = source == ZCCI_UNPLACED ? ZCC_SOURCE : ZCC_TARGET;
+	return zcci_fail(error, ZCC_EINVAL, 0, "transfer schedule", "%s rank %d is placed on no process", zcci_side_name(side),
+	                 side == ZCC_SOURCE ? segment->source_rank : segment->target_rank);
+}
+
+static void append(const zcci_schedule *schedule, zcci_list *list, const zcc_segment *segment)
+{
+	list->bytes += segment->elems * zcc_dtype_bytes(schedule->dtypes[segment->param].source);
+	if (list->segments != NULL)
+		list->segments[list->n_segments] = segment;
+	list->n_segments++;
+}
+
+/* Once to count (lists without memory), once to fill. `lists`: local, then out and in of every process. */
+static zcc_status distribute(const zcc_transfer *transfer, zcci_schedule *schedule, zcci_list *lists, zcc_error *error)
+{
+	int32_t me = transfer->comm->rank;
+	for (int64_t i = 0; i < transfer->n_segments; i++) {
+		const zcc_segment *segment = &transfer->segments[i];
+		if (segment->elems == 0)
+			continue;
+		int32_t source;
+		int32_t target;
+		zcci_transfer_ends(transfer, segment, &source, &target);
+		if (source == ZCCI_UNPLACED || target == ZCCI_UNPLACED)
+			return unplaced(segment, source, error);
+		if (source == me && target == me)
+			append(schedule, &lists[0], segment);
+		else if (source == me)
+			append(schedule, &lists[1 + 2 * target], segment);
+		else if (target == me)
+			append(schedule, &lists[2 + 2 * source], segment);
+	}
+	return ZCC_OK;
+}
+
+static zcc_status make_lists(const zcc_transfer *transfer, zcci_schedule *schedule, zcci_list *lists, zcc_error *error)
+{
+	int32_t size = transfer->comm->size;
+	zcc_status status = distribute(transfer, schedule, lists, error);
+	if (status != ZCC_OK)
+		return status;
+	for (int32_t i = 0; i < 1 + 2 * size; i++) {
+		int64_t n = lists[i].n_segments;
+		lists[i] = (zcci_list){.segments = zcci_arena_alloc(schedule->arena, n, sizeof *lists[i].segments)};
+		if (lists[i].segments == NULL)
+			return no_memory(error);
+	}
+	status = distribute(transfer, schedule, lists, error);
+	if (status != ZCC_OK)
+		return status;
+	schedule->local = lists[0];
+	schedule->peers = zcci_arena_alloc(schedule->arena, size, sizeof *schedule->peers);
+	if (schedule->peers == NULL)
+		return no_memory(error);
+	for (int32_t p = 0; p < size; p++) {
+		zcci_peer peer = {.process = p, .out = lists[1 + 2 * p], .in = lists[2 + 2 * p]};
+		if (peer.out.n_segments + peer.in.n_segments == 0)
+			continue;
+		peer.out_stage_bytes = largest_staged(schedule, &peer.out, ZCC_SOURCE);
+		peer.in_stage_bytes = largest_staged(schedule, &peer.in, ZCC_TARGET);
+		schedule->peers[schedule->n_peers++] = peer;
+	}
+	return ZCC_OK;
+}
+
+static int64_t count_file_bytes(const zcc_transfer *transfer, const zcci_schedule *schedule)
+{
+	const zcci_side *sides = transfer->sides;
+	int64_t bytes = 0;
+	for (int64_t i = 0; i < schedule->local.n_segments; i++) {
+		const zcc_segment *segment = schedule->local.segments[i];
+		int32_t source = sides[ZCC_SOURCE].process[zcci_side_find(&sides[ZCC_SOURCE], segment->source_rank)];
+		int32_t target = sides[ZCC_TARGET].process[zcci_side_find(&sides[ZCC_TARGET], segment->target_rank)];
+		if (source == ZCC_ENDPOINT_FILE || target == ZCC_ENDPOINT_FILE)
+			bytes += segment->elems * zcc_dtype_bytes(schedule->dtypes[segment->param].source);
+	}
+	return bytes;
+}
+
+zcc_status zcci_schedule_create(const zcc_transfer *transfer, zcci_schedule **schedule, zcc_error *error)
+{
+	zcci_schedule *made = zcci_calloc(1, sizeof *made);
+	zcci_list *lists = zcci_calloc(1 + 2 * (int64_t)transfer->comm->size, sizeof *lists);
+	if (made != NULL)
+		made->arena = zcci_arena_create();
+	zcc_status status = ZCC_OK;
+	if (lists == NULL || made == NULL || made->arena == NULL)
+		status = no_memory(error);
+	if (status == ZCC_OK) {
+		/* Two directions share a peer's budget, with at least two chunks each. */
+		int64_t quarter = transfer->staging_bytes / 4;
+		made->chunk_bytes = (quarter < CHUNK_MAX_BYTES ? quarter : CHUNK_MAX_BYTES) & ~(int64_t)15;
+		int64_t depth = transfer->staging_bytes / 2 / made->chunk_bytes;
+		made->depth = depth < DEPTH_MAX ? (int32_t)depth : DEPTH_MAX;
+		status = make_dtypes(transfer, made, error);
+	}
+	if (status == ZCC_OK)
+		status = make_lists(transfer, made, lists, error);
+	if (status == ZCC_OK)
+		made->file_bytes = count_file_bytes(transfer, made);
+	zcci_free(lists);
+	if (status != ZCC_OK) {
+		zcci_schedule_destroy(made);
+		return status;
+	}
+	*schedule = made;
+	return ZCC_OK;
+}
+
+void zcci_schedule_destroy(zcci_schedule *schedule)
+{
+	if (schedule == NULL)
+		return;
+	zcci_arena_destroy(schedule->arena);
+	zcci_free(schedule);
+}
