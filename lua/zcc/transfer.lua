@@ -1,0 +1,116 @@
+-- Carrying out a plan between processes, and verifying what came out: objects over zcc/transfer.h.
+local object = require "zcc.object"
+local zffi = require "zcc.ffi"
+
+local ffi, lib = zffi.ffi, zffi.lib
+
+local M = {}
+
+local side_number = { source = lib.ZCC_SOURCE, target = lib.ZCC_TARGET }
+
+-- ---- placement ----
+
+local Placement = {}
+Placement.__index = Placement
+
+--- Spreads ranks (an ascending list) over the processes of comm in equal blocks, neighbours together.
+function M.spread(ranks, comm)
+	local self = setmetatable({ by_rank = {}, ranks = ranks, comm = comm }, Placement)
+	for i, rank in ipairs(ranks) do
+		self.by_rank[rank] = math.floor((i - 1) * comm.size / #ranks)
+	end
+	return self
+end
+
+--- The process a rank is placed on.
+function Placement:process(rank)
+	return self.by_rank[rank]
+end
+
+--- The ranks placed on this process, ascending.
+function Placement:here()
+	local here = {}
+	for _, rank in ipairs(self.ranks) do
+		if self.by_rank[rank] == self.comm.rank then
+			here[#here + 1] = rank
+		end
+	end
+	return here
+end
+
+-- ---- transfers ----
+
+local Transfer = object.class("transfer", lib.zcc_transfer_destroy)
+
+--- A built plan on the processes of comm. options: staging_bytes (per peer).
+function M.create(plan, comm, options)
+	local opts, out, err = ffi.new("zcc_transfer_options"), ffi.new("zcc_transfer *[1]"), zffi.new_error()
+	lib.zcc_transfer_options_init(opts)
+	if options and options.staging_bytes then
+		opts.staging_bytes = options.staging_bytes
+	end
+	zffi.check(lib.zcc_transfer_create(plan:pointer(), comm:pointer(), opts, out, err), err)
+	return object.wrap(Transfer, out[0], { plan, comm })
+end
+
+--- The endpoint table of one side: a Placement, or "file" for ranks that are storage files.
+function Transfer:place(side, ranks, placement)
+	local err = zffi.new_error()
+	for _, rank in ipairs(ranks) do
+		local process = placement == "file" and lib.ZCC_ENDPOINT_FILE or placement:process(rank)
+		zffi.check(lib.zcc_transfer_place(self:pointer(), side_number[side], rank, process, err), err)
+	end
+end
+
+--- `param` is the index in that side's layout, from 1. The buffer is kept alive by the transfer.
+function Transfer:bind_memory(side, rank, param, buffer, offset_bytes, bytes)
+	local err = zffi.new_error()
+	zffi.check(lib.zcc_transfer_bind_memory(self:pointer(), side_number[side], rank, param - 1, buffer:at(offset_bytes, bytes),
+		bytes, err), err)
+	self.pins[buffer] = true
+end
+
+function Transfer:bind_file(side, rank, param, file, offset_bytes, bytes)
+	local err = zffi.new_error()
+	zffi.check(lib.zcc_transfer_bind_file(self:pointer(), side_number[side], rank, param - 1, file:pointer(), offset_bytes, bytes, err),
+		err)
+end
+
+local result_fields = { "staging_peak_bytes", "wire_bytes", "copied_bytes", "read_bytes", "written_bytes", "ns" }
+
+--- Collective. What this process did, as a table of zcc_transfer_result's fields.
+function Transfer:run()
+	local result, err = ffi.new("zcc_transfer_result"), zffi.new_error()
+	zffi.check(lib.zcc_transfer_run(self:pointer(), result, err), err)
+	local done = {}
+	for _, field in ipairs(result_fields) do
+		done[field] = zffi.number(result[field], field)
+	end
+	return done
+end
+
+-- ---- verification ----
+
+local Verify = object.class("verification", lib.zcc_verify_destroy)
+
+--- Compares two stored layouts element by element, without a plan. Both sides are bound as files.
+function M.verify(target, source)
+	local out, err = ffi.new("zcc_verify *[1]"), zffi.new_error()
+	zffi.check(lib.zcc_verify_create(target:pointer(), source:pointer(), out, err), err)
+	return object.wrap(Verify, out[0], { target, source })
+end
+
+function Verify:bind_file(side, rank, param, file, offset_bytes, bytes)
+	local err = zffi.new_error()
+	zffi.check(lib.zcc_verify_bind_file(self:pointer(), side_number[side], rank, param - 1, file:pointer(), offset_bytes, bytes, err),
+		err)
+end
+
+--- Collective. Bytes compared by this process; a difference is raised on all.
+function Verify:run(comm)
+	local bytes, err = ffi.new("int64_t[1]"), zffi.new_error()
+	zffi.check(lib.zcc_verify_run(self:pointer(), comm:pointer(), bytes, err), err)
+	return zffi.number(bytes[0], "bytes compared")
+end
+
+return M
