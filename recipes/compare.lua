@@ -6,7 +6,7 @@ local zcc = require "zcc"
 local function open(path)
 	local checkpoint = zcc.checkpoint.open(path)
 	local description = checkpoint.description or zcc.placement.resolve("full", checkpoint.tensors, { rules = {} })
-	return checkpoint, zcc.affine.layout(description)
+	return checkpoint, zcc.affine.Layout.from_description(description)
 end
 
 return zcc.recipe {
