@@ -52,7 +52,7 @@ return zcc.recipe {
 		local config = { model_type = "qwen3", architectures = { "Qwen3ForCausalLM" }, num_hidden_layers = a.layers,
 			hidden_size = a.hidden, intermediate_size = 3 * a.hidden, num_attention_heads = 8, num_key_value_heads = 4,
 			head_dim = a.hidden / 8, vocab_size = a.vocab, tie_word_embeddings = false, torch_dtype = "bfloat16" }
-		local shapes = zcc.shapes.make("qwen3", config)
+		local shapes = zcc.shapes.generate("qwen3", config)
 		local files = split(shapes.tensors, a.files)
 		local total, map = 0, {}
 		ctx.comm:together(function()
