@@ -91,6 +91,62 @@ static void join_all(const zcci_merger *m, zcc_segment *segments, int64_t n)
 	}
 }
 
+/* Whether `row` is what `a` repeats along its first axis. */
+static bool is_row(const zcc_segment *row, const zcc_segment *a)
+{
+	if (row->ndim != a->ndim - 1 || row->factor != a->factor)
+		return false;
+	for (int32_t i = 0; i < row->ndim; i++)
+		if (row->shape_elems[i] != a->shape_elems[i + 1] ||
+		    row->source_strides_elems[i] != a->source_strides_elems[i + 1] ||
+		    row->target_strides_elems[i] != a->target_strides_elems[i + 1])
+			return false;
+	return true;
+}
+
+/* A single row lost its first axis when it was simplified: joins such rows to the end and to the beginning of `a`. */
+static bool add_rows(const zcci_merger *m, zcc_segment *segments, zcc_segment *a)
+{
+	bool joined = false;
+	for (;;) {
+		int64_t extent = a->shape_elems[0];
+		zcc_segment *row = find(m, segments, a->source_offset_elems + extent * a->source_strides_elems[0],
+		                        a->target_offset_elems + extent * a->target_strides_elems[0]);
+		if (row == NULL || !is_row(row, a))
+			break;
+		a->shape_elems[0]++;
+		a->elems += row->elems;
+		row->elems = 0;
+		joined = true;
+	}
+	for (;;) {
+		zcc_segment *row = find(m, segments, a->source_offset_elems - a->source_strides_elems[0],
+		                        a->target_offset_elems - a->target_strides_elems[0]);
+		if (row == NULL || !is_row(row, a))
+			return joined;
+		row->ndim = a->ndim;
+		row->elems += a->elems;
+		memcpy(row->shape_elems, a->shape_elems, sizeof row->shape_elems);
+		memcpy(row->source_strides_elems, a->source_strides_elems, sizeof row->source_strides_elems);
+		memcpy(row->target_strides_elems, a->target_strides_elems, sizeof row->target_strides_elems);
+		row->shape_elems[0]++;
+		a->elems = 0;
+		a = row;
+		joined = true;
+	}
+}
+
+static void join_simplified(const zcci_merger *m, zcc_segment *segments, int64_t n)
+{
+	for (bool joined = true; joined;) {
+		joined = false;
+		join_all(m, segments, n);
+		for (int64_t i = 0; i < n; i++)
+			if (segments[i].elems > 0 && segments[i].ndim > 1 && add_rows(m, segments, &segments[i]))
+				joined = true;
+	}
+}
+
 static int64_t drop_joined(zcc_segment *segments, int64_t n)
 {
 	int64_t left = 0;
@@ -157,7 +213,7 @@ zcc_status zcci_merge_segments(zcci_merger *m, zcc_segment *segments, int64_t *n
 		for (int64_t i = 0; i < n; i++)
 			simplify(&segments[i]);
 		fill_table(m, segments, n);
-		join_all(m, segments, n);
+		join_simplified(m, segments, n);
 		/* What joined nothing keeps the axes of its parameter. */
 		for (int64_t i = 0; i < n; i++)
 			if (segments[i].elems == m->plain[i].elems)

@@ -125,12 +125,11 @@ static void what_joins_nothing_keeps_its_axes(void **state)
 	}
 }
 
-/* Half rows of 4-row matrices: the last two of one, all of two more, the first of another. */
-static void outer_axes_join_across_matrices(void **state)
+/* Half rows of 4-row matrices: the last of one, all of two more, the first of another. */
+static void join_matrices(int64_t head, int64_t tail)
 {
-	(void)state;
 	zcc_segment parts[3];
-	const int64_t first[] = {2, 4, 12}, matrices[] = {1, 2, 1}, rows[] = {2, 4, 1};
+	const int64_t first[] = {4 - head, 4, 12}, matrices[] = {1, 2, 1}, rows[] = {head, 4, tail};
 	for (int32_t i = 0; i < 3; i++)
 		parts[i] = (zcc_segment){
 		        .ndim = 3,
@@ -144,11 +143,25 @@ static void outer_axes_join_across_matrices(void **state)
 		};
 	assert_int_equal(merge(parts, 3), 1);
 	assert_int_equal(parts[0].ndim, 2);
-	assert_int_equal(parts[0].shape_elems[0], 2 + 8 + 1);
+	assert_int_equal(parts[0].elems, (head + 8 + tail) * 3);
+	assert_int_equal(parts[0].shape_elems[0], head + 8 + tail);
 	assert_int_equal(parts[0].shape_elems[1], 3);
 	assert_int_equal(parts[0].source_strides_elems[0], 6);
+	assert_int_equal(parts[0].source_strides_elems[1], 1);
 	assert_int_equal(parts[0].target_strides_elems[0], 5);
-	assert_int_equal(parts[0].source_offset_elems, 12);
+	assert_int_equal(parts[0].target_strides_elems[1], 1);
+	assert_int_equal(parts[0].source_offset_elems, first[0] * 6);
+	assert_int_equal(parts[0].target_offset_elems, first[0] * 5);
+}
+
+static void outer_axes_join_across_matrices(void **state)
+{
+	(void)state;
+	join_matrices(2, 3);
+	/* Single rows have an axis less. */
+	join_matrices(2, 1);
+	join_matrices(1, 2);
+	join_matrices(1, 1);
 }
 
 static void single_elements_are_dense_runs(void **state)
