@@ -4,9 +4,12 @@
 #include <locale.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/memory.h"
 
 int32_t zcci_utf8_length(const char *text, int64_t bytes)
 {
@@ -82,4 +85,18 @@ int32_t zcci_number_print(double value, char text[32])
 	if (fabs(value) > 0x1p53 && strchr(text, 'e') == NULL)
 		length += snprintf(text + length, 32 - (size_t)length, ".0");
 	return length;
+}
+
+char *zcci_format(const char *format, ...)
+{
+	va_list args, again;
+	va_start(args, format);
+	va_copy(again, args);
+	int length = vsnprintf(NULL, 0, format, args);
+	va_end(args);
+	char *text = length >= 0 ? zcci_malloc((int64_t)length + 1) : NULL;
+	if (text != NULL)
+		vsnprintf(text, (size_t)length + 1, format, again);
+	va_end(again);
+	return text;
 }

@@ -15,4 +15,7 @@ double zcci_number_read(const char *text);
 /* The decimal text with the fewest digits that reads back to the same bits of a finite value; returns its length. */
 int32_t zcci_number_print(double value, char text[32]);
 
+/* A new string by printf's rules; NULL when memory is out. Free with zcci_free. */
+char *zcci_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 #endif

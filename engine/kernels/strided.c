@@ -2,6 +2,10 @@
 
 #include <string.h>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include "base/memory.h"
 
 static bool joins(const zcci_view *view, int32_t outer, int64_t extent, int64_t stride)
@@ -113,10 +117,67 @@ typedef struct steps {
 	int64_t col;
 } steps;
 
+#ifdef __SSE2__
+
+/* Large blocks of long rows are written past the caches: a line that is written whole need not be read first. memcpy does so
+ * from some size on, but sees only one row. */
+enum { STREAM_BLOCK_BYTES = 4 << 20, STREAM_RUN_BYTES = 128, PREFETCH_BYTES = 1024, LINE = 64 };
+
+static bool worth_streaming(int64_t rows, int64_t run_bytes)
+{
+	return run_bytes >= STREAM_RUN_BYTES && run_bytes < STREAM_BLOCK_BYTES && rows >= STREAM_BLOCK_BYTES / run_bytes;
+}
+
+static void stream_run(char *target, const char *source, int64_t bytes)
+{
+	int64_t head = (int64_t)(-(uintptr_t)target % LINE);
+	memcpy(target, source, (size_t)head);
+	for (; head + LINE <= bytes; head += LINE)
+		for (int64_t i = head; i < head + LINE; i += 16)
+			_mm_stream_si128((__m128i *)(void *)(target + i), _mm_loadu_si128((const void *)(source + i)));
+	memcpy(target + head, source + head, (size_t)(bytes - head));
+}
+
+static void stream_runs(char *target, int64_t target_row, const char *source, int64_t source_row, int64_t rows,
+                        int64_t run_bytes)
+{
+	/* The processor's own prefetching stops at the end of a row. */
+	int64_t ahead = PREFETCH_BYTES / run_bytes + 1;
+	int64_t reach = run_bytes < PREFETCH_BYTES ? run_bytes : PREFETCH_BYTES;
+	for (int64_t i = 0; i < rows; i++) {
+		for (int64_t k = 0; i + ahead < rows && k < reach; k += LINE)
+			__builtin_prefetch(source + (i + ahead) * source_row + k);
+		stream_run(target + i * target_row, source + i * source_row, run_bytes);
+	}
+	_mm_sfence();
+}
+
+#else
+
+static bool worth_streaming(int64_t rows, int64_t run_bytes)
+{
+	(void)rows;
+	(void)run_bytes;
+	return false;
+}
+
+static void stream_runs(char *target, int64_t target_row, const char *source, int64_t source_row, int64_t rows,
+                        int64_t run_bytes)
+{
+	for (int64_t i = 0; i < rows; i++)
+		memcpy(target + i * target_row, source + i * source_row, (size_t)run_bytes);
+}
+
+#endif
+
 /* Rows without gaps on both sides. */
 static void copy_runs(char *target, int64_t target_row, const char *source, int64_t source_row, int64_t rows,
                       int64_t run_bytes)
 {
+	if (worth_streaming(rows, run_bytes)) {
+		stream_runs(target, target_row, source, source_row, rows, run_bytes);
+		return;
+	}
 	copy_row_function *narrow = row_function(run_bytes);
 	if (narrow != NULL) {
 		narrow(target, target_row, source, source_row, rows);
@@ -251,9 +312,43 @@ static void copy_unlike(char *target, const zcci_view *to, const char *source, c
 	}
 }
 
-static bool same_shape(const zcci_view *a, const zcci_view *b)
+/* Splits axes until both shapes are equal; false where no such shape has few enough axes (2 x 3 against 3 x 2). */
+static bool refine(zcci_view *a, zcci_view *b)
 {
-	return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+	zcci_view x = {0}, y = {0};
+	int32_t i = a->ndim - 1, j = b->ndim - 1, at = ZCC_MAX_NDIM;
+	/* What is left of the current axis of each side, from the inside out. */
+	int64_t a_left = 1, b_left = 1, a_stride = 0, b_stride = 0;
+	for (;;) {
+		if (a_left == 1 && i >= 0) {
+			a_left = a->shape[i];
+			a_stride = a->strides[i--];
+		}
+		if (b_left == 1 && j >= 0) {
+			b_left = b->shape[j];
+			b_stride = b->strides[j--];
+		}
+		int64_t n = a_left < b_left ? a_left : b_left;
+		if (n == 1)
+			break;
+		if (a_left % n != 0 || b_left % n != 0 || at == 0)
+			return false;
+		at--;
+		x.shape[at] = y.shape[at] = n;
+		x.strides[at] = a_stride;
+		y.strides[at] = b_stride;
+		a_left /= n;
+		b_left /= n;
+		a_stride *= n;
+		b_stride *= n;
+	}
+	a->ndim = b->ndim = ZCC_MAX_NDIM - at;
+	for (int32_t k = at; k < ZCC_MAX_NDIM; k++) {
+		a->shape[k - at] = b->shape[k - at] = x.shape[k];
+		a->strides[k - at] = x.strides[k];
+		b->strides[k - at] = y.strides[k];
+	}
+	return true;
 }
 
 void zcci_copy(void *target, const zcci_view *target_view, const void *source, const zcci_view *source_view, int64_t first,
@@ -262,14 +357,12 @@ void zcci_copy(void *target, const zcci_view *target_view, const void *source, c
 	if (count <= 0)
 		return;
 	zcci_view to = *target_view, from = *source_view;
-	if (same_shape(&to, &from)) {
-		zcci_view_simplify(&to, &from);
-		copy_alike(target, &to, 0, source, &from, 0, first, count, elem_bytes);
-		return;
-	}
 	zcci_view_simplify(&to, NULL);
 	zcci_view_simplify(&from, NULL);
-	copy_unlike(target, &to, source, &from, first, count, elem_bytes);
+	if (refine(&to, &from))
+		copy_alike(target, &to, 0, source, &from, 0, first, count, elem_bytes);
+	else
+		copy_unlike(target, &to, source, &from, first, count, elem_bytes);
 }
 
 /* Simplifies `view` and sets `dense` to the view of equal shape without gaps. */
@@ -284,13 +377,19 @@ static void pair_with_dense(zcci_view *view, zcci_view *dense)
 	}
 }
 
-void zcci_pack(void *dense, const void *base, const zcci_view *view, int64_t first, int64_t count, int32_t elem_bytes)
+void zcci_pack_window(void *dense, const void *window, int64_t window_elems, const zcci_view *view, int64_t first, int64_t count,
+                      int32_t elem_bytes)
 {
 	if (count <= 0)
 		return;
 	zcci_view from = *view, to;
 	pair_with_dense(&from, &to);
-	copy_alike(dense, &to, -first, base, &from, 0, first, count, elem_bytes);
+	copy_alike(dense, &to, -first, window, &from, -window_elems, first, count, elem_bytes);
+}
+
+void zcci_pack(void *dense, const void *base, const zcci_view *view, int64_t first, int64_t count, int32_t elem_bytes)
+{
+	zcci_pack_window(dense, base, 0, view, first, count, elem_bytes);
 }
 
 void zcci_unpack(void *base, const zcci_view *view, int64_t first, int64_t count, const void *dense, int32_t elem_bytes)

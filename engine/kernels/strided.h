@@ -21,9 +21,12 @@ bool zcci_view_dense(const zcci_view *view);
 
 /* Strided to dense: dense[0] becomes element `first`. base is the view's element 0. */
 void zcci_pack(void *dense, const void *base, const zcci_view *view, int64_t first, int64_t count, int32_t elem_bytes);
+/* The same where memory holds only a window of the storage: window[0] is the element at offset window_elems of the view. */
+void zcci_pack_window(void *dense, const void *window, int64_t window_elems, const zcci_view *view, int64_t first, int64_t count,
+                      int32_t elem_bytes);
 /* Dense to strided. */
 void zcci_unpack(void *base, const zcci_view *view, int64_t first, int64_t count, const void *dense, int32_t elem_bytes);
-/* Strided to strided; the shapes hold equally many elements in the same order. No overlap. */
+/* Strided to strided; the shapes may differ (a view may have been simplified by itself) but hold equally many elements. No overlap. */
 void zcci_copy(void *target, const zcci_view *target_view, const void *source, const zcci_view *source_view, int64_t first,
                int64_t count, int32_t elem_bytes);
 

@@ -184,6 +184,8 @@ static void copy_moves_exactly_the_range_between_any_two_views(void **state)
 		memset(want, GUARD, ROOM);
 		for (int64_t k = first; k < first + count; k++)
 			memcpy(want + shift + to_offsets[k] * elem, source + from_offsets[k] * elem, (size_t)elem);
+		if (pick(2) == 0)
+			zcci_view_simplify(&from, NULL);
 		zcci_copy(got + shift, &to, source, &from, first, count, elem);
 		assert_memory_equal(got, want, ROOM);
 		free(from_offsets);
@@ -322,6 +324,31 @@ static void long_rows_and_large_transposes_arrive(void **state)
 	free(got);
 }
 
+/* Large enough to go past the caches; odd lengths, so that rows begin at every offset within a cache line. */
+static void large_blocks_arrive_whole_and_leave_the_gaps(void **state)
+{
+	(void)state;
+	enum { BYTES = 12 << 20, SHIFT = 5 };
+	unsigned char *source = malloc(BYTES), *got = malloc(BYTES), *want = malloc(BYTES);
+	for (int i = 0; i < BYTES; i++)
+		source[i] = (unsigned char)(i * 31 + (i >> 8));
+	const int runs[] = {127, 128, 129, 191, 300, 1023, 4097, 300001};
+	for (size_t k = 0; k < sizeof runs / sizeof *runs; k++) {
+		int64_t run = runs[k], rows = (BYTES - SHIFT) / (run + 9);
+		zcci_view to = {2, {rows, run}, {run + 9, 1}}, from = {2, {rows, run}, {run + 3, 1}};
+		memset(got, GUARD, BYTES);
+		memset(want, GUARD, BYTES);
+		for (int64_t i = 0; i < rows; i++)
+			for (int64_t j = 0; j < run; j++)
+				want[SHIFT + i * (run + 9) + j] = source[i * (run + 3) + j];
+		zcci_copy(got + SHIFT, &to, source, &from, 0, rows * run, 1);
+		assert_memory_equal(got, want, BYTES);
+	}
+	free(source);
+	free(got);
+	free(want);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -331,6 +358,7 @@ int main(void)
 		cmocka_unit_test(simplify_joins_all_that_is_contiguous_in_both_and_keeps_the_order),
 		cmocka_unit_test(dense_means_that_offsets_count_up_from_zero),
 		cmocka_unit_test(long_rows_and_large_transposes_arrive),
+		cmocka_unit_test(large_blocks_arrive_whole_and_leave_the_gaps),
 	};
 	return cmocka_run_group_tests(tests, seed, NULL);
 }

@@ -78,26 +78,33 @@ ZCC_API zcc_status zcc_safetensors_writer_finish(zcc_safetensors_writer *writer,
 
 /* ---- folders ---- */
 
-/* A folder being written under a temporary name beside its target. */
+/* A folder being written under a temporary name beside its target. One thread. */
 typedef struct zcc_folder zcc_folder;
 
 /* Makes PATH.tmp.<nonce> and missing parents. PATH may be missing or an empty folder; anything else is ZCC_EEXIST unless `replace`
- * (a folder is then replaced as a whole at publication; a file never). One process does this; the others use its path. */
+ * (a folder is then replaced as a whole at publication; a file never). A PATH that is a symbolic link stands for the folder it leads to:
+ * the link stays. ZCC_EINVAL for an empty path, one that ends in "." or "..", and the root of a mounted file system, since nothing
+ * can be renamed into their place; ZCC_EIO, ZCC_ENOMEM. One process does this; the others use its path. */
 ZCC_API zcc_status zcc_folder_begin(const char *path, int32_t replace, zcc_folder **folder, zcc_error *error);
-/* The temporary path; owned by the handle. */
+/* The temporary path; relative where the one given was; owned by the handle. */
 ZCC_API const char *zcc_folder_path(const zcc_folder *folder);
 /* Syncs every file in it and the folder, renames it to its final name in one step, syncs the parent, then removes what it replaced.
- * After a crash at any instant the final name is the old content or the new one. On a fault the temporary folder stays for discard. */
+ * After a crash at any instant the final name is the old content or the new one; only where a file system cannot exchange two names
+ * (some network file systems) there is an instant between two renames with neither, and the old content then lies at PATH.old.<nonce>.
+ * On a fault before the rename the temporary folder stays for discard. The message of a later fault says that the new content is in place.
+ * ZCC_EIO, ZCC_EINTR (before the rename only), ZCC_EEXIST where PATH has been taken meanwhile, ZCC_EINVAL a second time, ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_folder_publish(zcc_folder *folder, zcc_error *error);
-/* Removes the temporary folder and what is in it. Nothing after publish. */
+/* Removes the temporary folder and what is in it, never following a link out of it. Nothing after publish. Does not give way to signals.
+ * ZCC_EIO, ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_folder_discard(zcc_folder *folder, zcc_error *error);
 /* Frees the handle; does not touch the disk. NULL is allowed. */
 ZCC_API void zcc_folder_close(zcc_folder *folder);
 
-/* What lies at a path: sets *kind to 0 nothing, 1 regular file, 2 folder, 3 something else. ZCC_EIO where that cannot be told. */
+/* What lies at a path, behind symbolic links: sets *kind to 0 nothing, 1 regular file, 2 folder, 3 something else (a link to nothing too).
+ * ZCC_EIO where that cannot be told. */
 ZCC_API zcc_status zcc_path_kind(const char *path, int32_t *kind, zcc_error *error);
 /* Names in a folder, sorted bytewise, without "." and ".."; one NUL-terminated name after the other in *names, freed with
- * zcc_path_list_free. */
+ * zcc_path_list_free. ZCC_EIO, ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_path_list(const char *path, char **names, int32_t *n_names, zcc_error *error);
 ZCC_API void zcc_path_list_free(char *names);
 
