@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -90,6 +91,12 @@ zcc_status zcc_file_open_write(const char *path, zcc_file **file, zcc_error *err
 static zcc_status reserve_space(const zcc_file *file, int64_t bytes, zcc_error *error)
 {
 	static const char operation[] = "file create";
+	struct statvfs disk;
+	/* Asked first, since reserving what cannot fit would fill the disk for a moment and fail others that write to it. */
+	if (fstatvfs(file->fd, &disk) == 0 && disk.f_blocks > 0 && disk.f_frsize > 0 &&
+	    (uint64_t)bytes / disk.f_frsize > disk.f_bfree)
+		return zcci_fail(error, ZCC_EIO, ENOSPC, operation, "%s: cannot reserve %lld bytes: the disk has %llu blocks of %llu free",
+		                 file->path, (long long)bytes, (unsigned long long)disk.f_bfree, (unsigned long long)disk.f_frsize);
 	for (int64_t at = 0; at < bytes;) {
 		if (zcc_interrupted())
 			return interrupted(error, operation, file->path);
