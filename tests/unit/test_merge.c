@@ -71,6 +71,10 @@ static void another_factor_or_stride_is_another_copy(void **state)
 	zcc_segment factors[] = {block(0, 0, 1, 8, 8, 0), block(1, 0, 1, 8, 8, 0)};
 	factors[1].factor = 2;
 	assert_int_equal(merge(factors, 2), 2);
+	zcc_segment row[] = {block(0, 0, 2, 4, 8, 0), block(2, 0, 1, 4, 8, 0)};
+	row[1].source_strides_elems[0] = row[1].target_strides_elems[0] = 16;
+	row[1].factor = 2;
+	assert_int_equal(merge(row, 2), 2);
 	zcc_segment strides[] = {block(0, 0, 2, 2, 8, 0), block(0, 2, 2, 2, 8, 0)};
 	strides[1].target_strides_elems[0] = 9;
 	assert_int_equal(merge(strides, 2), 2);
@@ -164,6 +168,30 @@ static void outer_axes_join_across_matrices(void **state)
 	join_matrices(1, 1);
 }
 
+/* A run of ten: three, then four and three; the threes also lie below each other. */
+static void rows_are_completed_before_they_are_stacked(void **state)
+{
+	(void)state;
+	zcc_segment run[] = {block(0, 4, 1, 3, 7, 0), block(1, 0, 1, 4, 7, 0), block(1, 4, 1, 3, 7, 0)};
+	assert_int_equal(merge(run, 3), 1);
+	assert_int_equal(run[0].elems, 10);
+}
+
+/* Each one fits only after the one before it has joined, to the right and below in turn. */
+static void joining_goes_on_while_anything_fits(void **state)
+{
+	(void)state;
+	zcc_segment growing[20] = {block(0, 0, 1, 1, 99, 0)};
+	int64_t side = 1, n = 1;
+	for (; n + 1 < 20; side++) {
+		growing[n++] = block(0, side, side, 1, 99, 0);
+		growing[n++] = block(side, 0, 1, side + 1, 99, 0);
+	}
+	assert_int_equal(merge(growing, n), 1);
+	assert_int_equal(growing[0].shape_elems[0], side);
+	assert_int_equal(growing[0].shape_elems[1], side);
+}
+
 static void single_elements_are_dense_runs(void **state)
 {
 	(void)state;
@@ -203,6 +231,8 @@ int main(void)
 	        cmocka_unit_test(dense_runs_join_whatever_their_shapes),
 	        cmocka_unit_test(what_joins_nothing_keeps_its_axes),
 	        cmocka_unit_test(outer_axes_join_across_matrices),
+	        cmocka_unit_test(rows_are_completed_before_they_are_stacked),
+	        cmocka_unit_test(joining_goes_on_while_anything_fits),
 	        cmocka_unit_test(single_elements_are_dense_runs),
 	        cmocka_unit_test(no_memory_is_reported),
 	};

@@ -36,7 +36,11 @@ static void expect_refusal(const pair *p, zcc_status wanted, const char *const *
 	zcc_layout_destroy(target);
 }
 
-#define WORDS(...) (const char *const[]){__VA_ARGS__, NULL}
+#define WORDS(...)                                                                                                     \
+	(const char *const[])                                                                                          \
+	{                                                                                                              \
+		__VA_ARGS__, NULL                                                                                      \
+	}
 
 static zcc_plan *plan_of(const pair *p, policy *choose)
 {
@@ -238,7 +242,8 @@ static void local_is_the_same_rank_number(void **state)
 	zcc_plan *plan = plan_of(&p, choose_balanced);
 	zcc_plan_stats stats;
 	assert_int_equal(zcc_plan_stats_get(plan, &stats, NULL), ZCC_OK);
-	/* p0 in rows of 8 bytes: rows 0, 1 stay on rank 0, row 3 on rank 1, the rest moves; p1: only rank 2 lacks it. */
+	/* p0 in rows of 8 bytes: rows 0, 1 stay on rank 0, row 3 on rank 1, the rest moves; p1: only rank 2 lacks it.
+	 */
 	assert_int_equal(stats.local_bytes, 3 * 8 + 2 * 20);
 	assert_int_equal(stats.sent_bytes, 3 * 8 + 20);
 	assert_int_equal(stats.elems, 12 + 15);
@@ -290,10 +295,18 @@ static void equal_plans_have_equal_digests(void **state)
 	assert_int_equal(digest_of(&other, choose_lowest), digest);
 }
 
+/* The same parameters, all on the first of some ranks. */
+static void own_by_first(model *m, int64_t ranks)
+{
+	set_mesh(m, 0, DIMS(ranks));
+	place_owner(add_param(m, DIMS(6, 2)), 0, 0);
+	place_owner(add_param(m, DIMS(5)), 0, 0);
+}
+
 static void plans_that_differ_have_other_digests(void **state)
 {
 	(void)state;
-	int64_t digests[16];
+	int64_t digests[32];
 	int32_t n = 0;
 	pair p;
 	make_pair(&p);
@@ -321,21 +334,27 @@ static void plans_that_differ_have_other_digests(void **state)
 	make_pair(&p);
 	p.s.params[1].shape[0] = p.t.params[1].shape[0] = 6;
 	digests[n++] = digest_of(&p, choose_lowest);
-	/* An empty parameter more, which no segment shows. */
 	make_pair(&p);
-	add_param(&p.s, DIMS(0));
-	add_param(&p.t, DIMS(0));
+	p.t.params[0].options.dtype = ZCC_BF16;
+	p.s.params[0].options.dtype = ZCC_F16;
 	digests[n++] = digest_of(&p, choose_lowest);
-	/* A rank more that stores nothing. */
-	make_pair(&p);
-	set_mesh(&p.t, 0, DIMS(4));
-	for (int32_t i = 0; i < 2; i++)
-		place_owner(add_param(&p.t, p.s.params[i].options.ndim, p.s.params[i].shape), 0, 0);
-	digests[n++] = digest_of(&p, choose_lowest);
-	set_mesh(&p.t, 0, DIMS(5));
-	for (int32_t i = 0; i < 2; i++)
-		place_owner(add_param(&p.t, p.s.params[i].options.ndim, p.s.params[i].shape), 0, 0);
-	digests[n++] = digest_of(&p, choose_lowest);
+	/* Empty parameters, which no segment shows. */
+	for (int64_t columns = 3; columns < 5; columns++) {
+		make_pair(&p);
+		add_param(&p.s, DIMS(0, columns));
+		add_param(&p.t, DIMS(0, columns));
+		digests[n++] = digest_of(&p, choose_lowest);
+	}
+	/* Ranks that store nothing. */
+	for (int64_t ranks = 4; ranks < 6; ranks++) {
+		make_pair(&p);
+		own_by_first(&p.t, ranks);
+		digests[n++] = digest_of(&p, choose_lowest);
+		make_pair(&p);
+		own_by_first(&p.s, ranks);
+		digests[n++] = digest_of(&p, choose_lowest);
+	}
+	assert_true(n <= (int32_t)(sizeof digests / sizeof *digests));
 	for (int32_t i = 0; i < n; i++)
 		for (int32_t k = 0; k < i; k++)
 			if (digests[i] == digests[k])
@@ -363,14 +382,17 @@ static void the_document_says_every_segment(void **state)
 	assert_int_equal(zcc_json_writer_create(0, &writer, NULL), ZCC_OK);
 	assert_int_equal(zcc_plan_write(plan, writer, NULL), ZCC_OK);
 	assert_int_equal(zcc_json_writer_text(writer, &text, &bytes, NULL), ZCC_OK);
-	const char *wanted =
-	        "{\"version\":1,\"params\":[{\"name\":\"p0\",\"logical_shape\":[2,4],\"dtype\":\"F32\","
-	        "\"target_dtype\":\"BF16\",\"segments\":["
-	        "{\"shape\":[1,2],\"source\":[0,0,[4,1]],\"target\":[5,0,[2,1]],\"logical_origin\":[0,0],\"factor\":0.5},"
-	        "{\"shape\":[1,2],\"source\":[1,0,[4,1]],\"target\":[5,2,[2,1]],\"logical_origin\":[1,0],\"factor\":0.5},"
-	        "{\"shape\":[1,2],\"source\":[0,2,[4,1]],\"target\":[6,0,[2,1]],\"logical_origin\":[0,2],\"factor\":0.5},"
-	        "{\"shape\":[1,2],\"source\":[1,2,[4,1]],\"target\":[6,2,[2,1]],\"logical_origin\":[1,2],\"factor\":0.5}"
-	        "]},{\"name\":\"p1\",\"logical_shape\":[0],\"dtype\":\"I32\",\"segments\":[]}]}";
+	const char *wanted = "{\"version\":1,\"params\":[{\"name\":\"p0\",\"logical_shape\":[2,4],\"dtype\":\"F32\","
+	                     "\"target_dtype\":\"BF16\",\"segments\":["
+	                     "{\"shape\":[1,2],\"source\":[0,0,[4,1]],\"target\":[5,0,[2,1]],\"logical_origin\":[0,0],"
+	                     "\"factor\":0.5},"
+	                     "{\"shape\":[1,2],\"source\":[1,0,[4,1]],\"target\":[5,2,[2,1]],\"logical_origin\":[1,0],"
+	                     "\"factor\":0.5},"
+	                     "{\"shape\":[1,2],\"source\":[0,2,[4,1]],\"target\":[6,0,[2,1]],\"logical_origin\":[0,2],"
+	                     "\"factor\":0.5},"
+	                     "{\"shape\":[1,2],\"source\":[1,2,[4,1]],\"target\":[6,2,[2,1]],\"logical_origin\":[1,2],"
+	                     "\"factor\":0.5}"
+	                     "]},{\"name\":\"p1\",\"logical_shape\":[0],\"dtype\":\"I32\",\"segments\":[]}]}";
 	char *compact = calloc(1, (size_t)bytes + 1);
 	for (int64_t i = 0, used = 0; i < bytes; i++)
 		if (text[i] != ' ' && text[i] != '\n')
