@@ -4,13 +4,18 @@
 #include <string.h>
 #include <time.h>
 
-#ifndef ZCC_VERSION
-#error "the build gives ZCC_VERSION"
+#if !defined(ZCC_VERSION) || !defined(ZCC_BUILD_TYPE)
+#error "the build gives ZCC_VERSION and ZCC_BUILD_TYPE"
 #endif
 
 const char *zcc_version(void)
 {
 	return ZCC_VERSION;
+}
+
+const char *zcc_build_type(void)
+{
+	return ZCC_BUILD_TYPE;
 }
 
 int64_t zcc_clock_ns(void)

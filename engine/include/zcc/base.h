@@ -50,6 +50,8 @@ typedef struct zcc_error {
 
 /* "MAJOR.MINOR.PATCH"; static. */
 ZCC_API const char *zcc_version(void);
+/* The CMake build type, and "+ sanitizers" where they are built in: "Release". Static. Benches refuse any other. */
+ZCC_API const char *zcc_build_type(void);
 /* The FFI declarations of this very build; static. */
 ZCC_API const char *zcc_cdef(void);
 /* "ZCC_EMAP" and so on; static; "ZCC_E?" for a number that is no status. */

@@ -1,0 +1,103 @@
+-- Benches: recipes that measure. Each case gives one row; the limit it is held against is measured in the same run, because machines
+-- differ and are noisy.
+
+local clock = require "zcc.clock"
+local fault = require "zcc.error"
+local json = require "zcc.json"
+local recipe = require "zcc.recipe"
+local zffi = require "zcc.ffi"
+
+local M = {}
+
+--- The median of times of fn(), in seconds; fn runs once more before, to warm up.
+function M.median(times, fn)
+	local seconds = {}
+	fn()
+	for i = 1, times do
+		local watch = clock.stopwatch()
+		fn()
+		seconds[i] = watch()
+	end
+	table.sort(seconds)
+	return (seconds[math.floor((times + 1) / 2)] + seconds[math.floor(times / 2) + 1]) / 2
+end
+
+--- The most memory that this process has had in use, in bytes (VmHWM of Linux).
+function M.peak_memory()
+	for line in io.lines("/proc/self/status") do
+		local kib = line:match("^VmHWM:%s*(%d+) kB")
+		if kib then
+			return tonumber(kib) * 1024
+		end
+	end
+	fault.raise("ZCC_EIO", "/proc/self/status has no VmHWM")
+end
+
+-- The row of DESIGN section 10. measured: value, unit, limit (same unit, or nil), target for the ratio value/limit (without a limit for the
+-- value), at_most = true where less is better.
+local function row(name, measured)
+	local ratio = measured.limit and measured.value / measured.limit
+	local reached = ratio or measured.value
+	local ok
+	if measured.target then
+		ok = measured.at_most and reached <= measured.target or not measured.at_most and reached >= measured.target
+	end
+	return { name = name, value = measured.value, unit = measured.unit, limit = measured.limit, ratio = ratio,
+		target = measured.target, at_most = measured.at_most, ok = ok }
+end
+
+local function number(value)
+	if value == nil then
+		return "-"
+	end
+	return value % 1 == 0 and ("%.0f"):format(value) or ("%.3g"):format(value)
+end
+
+local COLUMNS = "%-52s %12s %-6s %12s %8s %9s %5s"
+
+local function print_row(r)
+	print(COLUMNS:format(r.name, number(r.value), r.unit, number(r.limit), r.ratio and ("%.2f"):format(r.ratio) or "-",
+		r.target and (r.at_most and "<= " or ">= ") .. number(r.target) or "-", r.ok == nil and "-" or r.ok and "yes" or "NO"))
+end
+
+local function ordered(r)
+	local null = json.null
+	return json.ordered { { "name", r.name }, { "value", r.value }, { "unit", r.unit }, { "limit", r.limit or null },
+		{ "ratio", r.ratio or null }, { "target", r.target or null }, { "ok", r.ok == nil and null or r.ok } }
+end
+
+--- A recipe of the cases { name =, run = function(ctx) return measured end }, in order; a case may return nil after ctx.say has told why.
+--- Every process runs every case.
+function M.recipe(options)
+	return recipe {
+		name = options.name,
+		about = options.about,
+		args = {
+			{ flag = "--filter", type = "string", value = "pattern", about = "only the cases whose name this Lua pattern matches" },
+			{ flag = "--report", type = "string", value = "file", about = "write the rows as JSON" },
+		},
+		run = function(ctx)
+			local build = zffi.string(zffi.lib.zcc_build_type())
+			if build ~= "Release" then
+				fault.misuse("a bench needs a Release build, this is %s", build)
+			end
+			local rows = json.array {}
+			if ctx.comm.rank == 0 then
+				print(COLUMNS:format("", "value", "unit", "limit", "ratio", "target", "ok"))
+			end
+			for _, case in ipairs(options.cases) do
+				local measured = (not ctx.args.filter or case.name:find(ctx.args.filter)) and case.run(ctx)
+				if measured and ctx.comm.rank == 0 then
+					local r = row(case.name, measured)
+					print_row(r)
+					rows[#rows + 1] = ordered(r)
+				end
+			end
+			if ctx.args.report and ctx.comm.rank == 0 then
+				json.encode_file(ctx.args.report, rows, { indent = 2 })
+			end
+		end,
+	}
+end
+
+return M
