@@ -2,6 +2,7 @@
 #ifndef TEST_SCRATCH_H
 #define TEST_SCRATCH_H
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,13 +28,19 @@ static inline int scratch_remove(void **state)
 	return system(command);
 }
 
-/* The path of `name` in the scratch folder; eight of them live at once. */
-static inline char *at(const char *name)
+/* A path in the scratch folder, by printf's rules; sixteen of them live at once. */
+static inline __attribute__((format(printf, 1, 2))) char *at(const char *format, ...)
 {
-	static char paths[8][4096];
+	static char paths[16][4096];
 	static int next;
-	char *path = paths[next++ % 8];
-	snprintf(path, sizeof paths[0], "%s/%s", scratch, name);
+	char *path = paths[next++ % 16];
+	size_t length = strlen(scratch);
+	memcpy(path, scratch, length);
+	path[length++] = '/';
+	va_list args;
+	va_start(args, format);
+	vsnprintf(path + length, sizeof paths[0] - length, format, args);
+	va_end(args);
 	return path;
 }
 
