@@ -73,17 +73,20 @@ function Comm:agree(mine)
 	end
 end
 
+local function settle(self, ok, ...)
+	if ok then
+		self:agree()
+	else
+		self:agree((...))
+	end
+	return ...
+end
+
 --- Runs fn(...) on this process and returns what it returns, once it has gone well on all of them; where it failed on
 -- any, the
 --- same error is raised on all. fn itself must not be collective.
 function Comm:together(fn, ...)
-	local results = { pcall(fn, ...) }
-	if results[1] then
-		self:agree()
-	else
-		self:agree(results[2])
-	end
-	return unpack(results, 2, table.maxn(results))
+	return settle(self, pcall(fn, ...))
 end
 
 -- In place over all processes: one number, or a list of numbers (a new list comes back).

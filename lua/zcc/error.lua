@@ -6,6 +6,9 @@
 
 local M = {}
 
+-- The file of the recipe that runs; set by zcc.main.
+M.script = nil
+
 local Error = {}
 Error.__index = Error
 

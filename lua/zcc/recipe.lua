@@ -140,7 +140,7 @@ local function parser_of(recipe, command)
 			parser:flag(arg.flag, about_of(arg)):target(arg.name)
 		else
 			local option = parser:option(arg.flag, about_of(arg)):target(arg.name):count(arg.required and 1 or "?")
-			option:convert(convert(arg))
+			option:overwrite(false):convert(convert(arg))
 			if arg.choices then
 				option:choices(arg.choices)
 			end

@@ -132,6 +132,7 @@ describe("zccrun", function()
 		assert.are.equal(("zccrun: %s:%d: all of us\n"):format(ends, line_of(ends, 'error("all of us")')), err)
 		local others = {
 			[recipes .. "broken.lua"] = "broken.lua:1:",
+			[recipes .. "misdeclared.lua"] = "misdeclared.lua: argument --in: type must be one of",
 			[ends .. " --how table_error"] = "an error that is no text: table",
 		}
 		for arguments, message in pairs(others) do
@@ -222,14 +223,23 @@ describe("zccrun", function()
 
 	it("a_signal_to_mpirun_ends_all_processes_and_their_clean_up_runs", function()
 		local mark = os.tmpname()
-		local status = shell(("timeout --preserve-status -s TERM -k 30 2 %s -n 3 %s %s --how wait --rank 1 --hook %s"):format(
+		-- In the foreground timeout signals mpirun once and not its whole group; mpirun kills on a second signal.
+		local status = shell(("timeout --foreground -s TERM -k 30 2 %s -n 3 %s %s --how wait --rank 1 --hook %s"):format(
 			launcher, program, ends, mark))
-		assert.are_not.equal(0, status)
+		assert.are.equal(124, status)
 		assert.is_truthy(os.remove(mark .. ".1"), "the failure hook of process 1 did not run")
 		for _, rank in ipairs{ 0, 2 } do
 			os.remove(mark .. "." .. rank)
 		end
 		os.remove(mark)
+	end)
+
+	it("lua_sees_the_processes_as_they_are", function()
+		for _, processes in ipairs{ 1, 2, 4 } do
+			local status, out, err = mpirun(processes, recipes .. "collective.lua")
+			assert.are.equal(0, status, err)
+			assert.are.equal(("checked on %d\n"):format(processes), out)
+		end
 	end)
 
 	it("a_reader_that_goes_away_is_no_crash", function()
