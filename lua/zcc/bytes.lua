@@ -11,8 +11,7 @@ local units = {
 }
 
 --- The number of bytes in a text, or nil and a message. KiB, MiB, GiB, TiB (K, M, G, T for short) count in 1024, KB,
--- MB, GB, TB in 1000;
---- case does not matter. The amount must come out whole and at most 2^53.
+-- MB, GB, TB in 1000; case does not matter. The amount must come out whole and at most 2^53.
 function M.parse(text)
 	local digits, unit = tostring(text):match("^%s*(%d+%.?%d*)%s*(%a*)%s*$")
 	local factor = digits and units[unit:lower()]

@@ -63,8 +63,7 @@ local function unpack_error(status, err)
 end
 
 --- Brings this process's fault (an error object or any error value; nil for none) and raises on every process that of
--- the lowest
---- process which has one.
+-- the lowest process which has one.
 function Comm:agree(mine)
 	local err = zffi.new_error()
 	local status = lib.zcc_comm_agree(self.handle, mine ~= nil and pack_error(mine) or nil, err)
@@ -83,8 +82,7 @@ local function settle(self, ok, ...)
 end
 
 --- Runs fn(...) on this process and returns what it returns, once it has gone well on all of them; where it failed on
--- any, the
---- same error is raised on all. fn itself must not be collective.
+-- any, the same error is raised on all. fn itself must not be collective.
 function Comm:together(fn, ...)
 	return settle(self, pcall(fn, ...))
 end
@@ -137,8 +135,7 @@ function Comm:broadcast(text, root)
 end
 
 --- Raises on every process unless all give the same value: a whole number, or a digest of 16 hex digits. `what` names
--- it in the
---- message.
+-- it in the message.
 function Comm:same(what, value)
 	local number = type(value) == "string" and zffi.unhex(value) or zffi.integer(value, what)
 	local err = zffi.new_error()

@@ -15,10 +15,13 @@ Error.__index = Error
 -- Frames of files in this folder are the library's own and say nothing to the user.
 local library = debug.getinfo(1, "S").source:match("^(@.*)error%.lua$")
 
---- "file:line" of the innermost Lua frame outside the library, else of the innermost Lua frame; nil where there is
--- none.
+-- The file of the recipe that runs; set by zcc.main.
+M.script = nil
+
+--- "file:line" of the innermost Lua frame outside the library. A tail call (`return zcc.recipe{ … }`) leaves no
+-- frame: then the recipe's file, and without one the innermost frame.
 function M.place()
-	local fallback
+	local fallback = M.script
 	for level = 2, 200 do
 		local info = debug.getinfo(level, "Sl")
 		if not info then

@@ -15,6 +15,7 @@ local function load_recipe(name)
 		fault.misuse("no recipe %s (looked for %s)", name, table.concat(tried, ", "))
 	end
 	fault.script = path
+	fault.script = path
 	local folder = path:match("^(.*)/[^/]*$") or "."
 	package.path = ("%s;%s/?.lua"):format(package.path, folder)
 	local chunk, why = loadfile(path)
@@ -70,8 +71,7 @@ local function run_hooks(hooks)
 end
 
 --- Runs the recipe. Returns the exit status, and after a failure its message and whether that already says everything
--- about
---- where it happened (so that the number of this process adds nothing).
+-- about where it happened (so that the number of this process adds nothing).
 function M.run(program)
 	local hooks, traceback = {}, nil
 	os.exit = function(code) -- luacheck: ignore 122

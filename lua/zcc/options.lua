@@ -84,8 +84,8 @@ local function check_one(what, name, value, rule)
 end
 
 --- A new table with every option of the schema that was given or has a default. `what` names the options in messages
--- ("transfer").
---- An unknown key, a wrong type, a value out of range or a missing required one raises at the caller's line.
+-- ("transfer"). An unknown key, a wrong type, a value out of range or a missing required one raises at the caller's
+-- line.
 function M.check(schema, given, what)
 	given = given == nil and {} or given
 	if type(given) ~= "table" then

@@ -18,8 +18,7 @@ local function is_file(path)
 end
 
 --- The path of a Lua file: the name as given, else in the folder `kind` ("recipes", "policies") that comes with zcc,
--- there also
---- without ".lua". Returns nil and the list of paths that were tried where there is none.
+-- there also without ".lua". Returns nil and the list of paths that were tried where there is none.
 function M.find(kind, name)
 	local tried = { name }
 	if not name:find("^/") then

@@ -31,15 +31,18 @@ function M.read(path)
 end
 
 local function write_to(path, text)
-	local file = must(path, io.open(path, "wb"))
-	local done, why = file:write(text)
+	local file, why = io.open(path, "wb")
+	if not file then
+		return nil, why
+	end
+	local done
+	done, why = file:write(text)
 	local closed, close_why = file:close()
 	return done and closed, why or close_why
 end
 
 --- Writes a file under a temporary name and renames it, so that the name never shows a part of it. What is no regular
--- file (a
---- terminal, a pipe) is written directly.
+-- file (a terminal, a pipe) is written directly.
 function M.write(path, text)
 	local kind, err = ffi.new("int32_t[1]"), zffi.new_error()
 	zffi.check(lib.zcc_path_kind(path, kind, err), err)
