@@ -167,7 +167,8 @@ zcc_status zcc_comm_agree(zcc_comm *comm, const zcc_error *mine, zcc_error *erro
 			shared.process = comm->rank;
 		if (status == ZCC_OK)
 			status = zcc_comm_broadcast(comm, &shared, sizeof shared, (int32_t)lowest, error);
-		if (status != ZCC_OK)
+		/* Where the others do not answer, this process's own fault says more. */
+		if (status != ZCC_OK && shared.status == ZCC_OK)
 			return status;
 	}
 	if (error != NULL)

@@ -43,6 +43,11 @@ void zcci_move_destroy(zcci_move *move)
 	zcci_free(move);
 }
 
+bool zcci_move_unclean(const zcci_move *move)
+{
+	return zcci_wire_unclean(move->wire);
+}
+
 void zcci_move_result(const zcci_move *move, zcc_transfer_result *result)
 {
 	result->staging_peak_bytes = zcci_wire_staging(move->wire) + zcci_filecopy_staging(&move->files);
@@ -134,6 +139,8 @@ zcc_status zcci_move_run(zcci_move *move, zcc_error *error)
 		bool finished;
 		/* A fault of this process is kept; one of the streams after it only ends the run. */
 		status = zcci_wire_turn(move->wire, &moved, &finished, fault == ZCC_OK ? error : NULL);
+		if (fault == ZCC_OK && status == ZCC_OK)
+			fault = zcci_wire_fault(move->wire, error);
 		if (status != ZCC_OK || (finished && !local_left(move)))
 			break;
 		if (fault == ZCC_OK && zcc_interrupted())

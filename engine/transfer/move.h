@@ -12,6 +12,8 @@ void zcci_move_destroy(zcci_move *move);
 /* Moves everything that this process takes part in. After a fault here or at a peer the protocol is still carried to its end, so that the
  * processes can agree on the fault; a fault of a peer alone is ZCC_OK here. */
 zcc_status zcci_move_run(zcci_move *move, zcc_error *error);
+/* Whether this group of processes can carry no further run. */
+bool zcci_move_unclean(const zcci_move *move);
 /* Everything but ns. */
 void zcci_move_result(const zcci_move *move, zcc_transfer_result *result);
 

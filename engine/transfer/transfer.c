@@ -340,6 +340,9 @@ zcc_status zcc_transfer_run(zcc_transfer *transfer, zcc_transfer_result *result,
 		mine = (zcc_error){.status = ZCC_OK};
 		zcci_move_run(move, &mine);
 		status = zcc_comm_agree(transfer->comm, &mine, error);
+		int64_t unclean = zcci_move_unclean(move);
+		if (status != ZCC_OK && zcc_comm_max(transfer->comm, &unclean, 1, NULL) == ZCC_OK)
+			transfer->comm->broken = unclean != 0;
 	}
 	if (status == ZCC_OK && result != NULL) {
 		zcci_move_result(move, result);

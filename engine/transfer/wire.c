@@ -38,7 +38,9 @@ struct zcci_wire {
 	int64_t sent_bytes;
 	bool stopping;
 	bool stopped_by_peer;
-	bool abandoned;
+	bool abandoned;        /* messages may still come in */
+	bool confused;         /* a message was none of those due: */
+	zcc_error confusion;
 };
 
 /* ---- making ---- */
@@ -109,9 +111,6 @@ void zcci_wire_destroy(zcci_wire *wire)
 {
 	if (wire == NULL)
 		return;
-	/* A late message of this run would be taken for one of the next. */
-	if (wire->abandoned)
-		wire->transfer->comm->broken = true;
 	for (int32_t i = 0; !wire->abandoned && i < wire->n_lanes; i++)
 		zcci_free(wire->lanes[i].stage);
 	zcci_free(wire->lanes);
@@ -260,14 +259,14 @@ static zcc_status message_ended(zcci_wire *wire, int32_t number, int64_t bytes, 
 		return ZCC_OK;
 	if (!l->sends && bytes == 0)
 		return stream_stopped(wire, l, s->sequence, error);
-	if (!l->sends && bytes != s->chunk.bytes) {
-		wire->transfer->comm->broken = true;
-		return zcci_fail(error, ZCC_EPEER, 0, "transfer run", "process %d sent %lld bytes, %lld were due", l->peer,
-		                 (long long)bytes, (long long)s->chunk.bytes);
+	if (!l->sends && bytes != s->chunk.bytes && !wire->confused) {
+		wire->confused = true;
+		zcci_fail(&wire->confusion, ZCC_EPEER, 0, "transfer run", "process %d sent %lld bytes, %lld were due", l->peer,
+		          (long long)bytes, (long long)s->chunk.bytes);
 	}
 	if (l->sends)
 		wire->sent_bytes += s->chunk.bytes;
-	else if (!wire->stopping && own_memory(wire, l, &s->chunk) == NULL)
+	else if (!wire->stopping && !wire->confused && own_memory(wire, l, &s->chunk) == NULL)
 		fill_or_empty(wire, l, &s->chunk, s->data);
 	atomic_fetch_add_explicit(&wire->transfer->done_bytes, s->chunk.bytes, memory_order_relaxed);
 	return advance(wire, l, error);
@@ -300,6 +299,18 @@ void zcci_wire_stop(zcci_wire *wire)
 bool zcci_wire_stopped(const zcci_wire *wire)
 {
 	return wire->stopped_by_peer;
+}
+
+bool zcci_wire_unclean(const zcci_wire *wire)
+{
+	return wire->abandoned || wire->confused;
+}
+
+zcc_status zcci_wire_fault(const zcci_wire *wire, zcc_error *error)
+{
+	if (wire->confused && error != NULL)
+		*error = wire->confusion;
+	return wire->confused ? wire->confusion.status : ZCC_OK;
 }
 
 zcc_status zcci_wire_abandon(zcci_wire *wire, int64_t waited_ns, zcc_error *error)

@@ -19,8 +19,13 @@ zcc_status zcci_wire_turn(zcci_wire *wire, bool *moved, bool *finished, zcc_erro
 void zcci_wire_stop(zcci_wire *wire);
 /* Whether a peer ended its stream early. */
 bool zcci_wire_stopped(const zcci_wire *wire);
-/* Gives up on messages that do not end; the fault names a peer. Nothing more can be sent in this group once all know of the fault. */
+/* A peer sent what was not due. The streams go on, but what they bring is worth nothing. */
+zcc_status zcci_wire_fault(const zcci_wire *wire, zcc_error *error);
+/* Gives up on messages that do not end; the fault names a peer. */
 zcc_status zcci_wire_abandon(zcci_wire *wire, int64_t waited_ns, zcc_error *error);
+
+/* Whether late messages of this run could be taken for those of the next. */
+bool zcci_wire_unclean(const zcci_wire *wire);
 
 int64_t zcci_wire_staging(const zcci_wire *wire);
 int64_t zcci_wire_sent_bytes(const zcci_wire *wire);
