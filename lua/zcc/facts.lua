@@ -18,6 +18,11 @@ local function is_count(value)
 	return type(value) == "number" and value >= 0 and value % 1 == 0 and value < 2 ^ 53
 end
 
+-- Raises what a derivation may run into where a model has no such tensor: another source is asked then.
+local function unknown(format, ...)
+	error(fault.new{ status = "ZCC_ELAYOUT", message = format:format(...), place = fault.place(), unknown = true }, 0)
+end
+
 --- An object whose fields are the keys of config.json and what follows from them and from the shapes. A field
 --- that nobody knows is an error. `extent(pattern, axis)` is a size of the first parameter whose name matches.
 function M.new(rules, params, config)
@@ -33,24 +38,29 @@ function M.new(rules, params, config)
 				return param.shape[axis + 1]
 			end
 		end
-		fault.raise("ZCC_ELAYOUT", "no parameter matches '%s', from which a size would follow", pattern)
+		unknown("no parameter matches '%s', from which a size would follow", pattern)
 	end
 
 	local function try(model, key, derive)
-		if not derive then return nil end
-		if pending[key] then return nil end
+		-- A size may follow from another, and that one from the first.
+		if not derive or pending[key] then return nil end
 		pending[key] = true
 		local ok, value = pcall(derive, model, config)
 		pending[key] = nil
 		if ok then return value end
-		if not fault.is(value) then error(value, 0) end
+		if not (fault.is(value) and value.unknown) then error(value, 0) end
 	end
 
 	local function find(model, key)
-		if config and type(config[key]) == "number" then return config[key], "config.json" end
+		local declared = config and type(config[key]) == "number" and config[key] or nil
 		local value = try(model, key, derived[key])
+		if declared and value and declared ~= value then
+			fault.raise("ZCC_ELAYOUT", "config.json says %s is %s, the shapes say %s: it is not this model's", key,
+				tostring(declared), tostring(value))
+		end
+		value = declared or value
 		if value == nil and config then value = try(model, key, DEFAULTS[key]) end
-		return value, "what follows from the shapes"
+		return value
 	end
 
 	local model = { extent = extent }
@@ -58,14 +68,13 @@ function M.new(rules, params, config)
 		__index = function(self, key)
 			local value = known[key]
 			if value ~= nil then return value end
-			local from
-			value, from = find(self, key)
+			value = find(self, key)
 			if value == nil then
-				fault.raise("ZCC_ELAYOUT", "%s is not known: %s (give the model's config.json with --config FILE)", key,
+				unknown("%s is not known: %s (give the model's config.json with --config FILE)", key,
 					config and "config.json does not say it" or "there is no config.json and it does not follow from the shapes")
 			end
 			if not is_count(value) then
-				fault.raise("ZCC_ELAYOUT", "%s is %s by %s; it has to be a whole number", key, tostring(value), from)
+				fault.raise("ZCC_ELAYOUT", "%s is %s; it has to be a whole number", key, tostring(value))
 			end
 			known[key] = value
 			return value

@@ -65,6 +65,39 @@ local expected = {
 	stage = "'first' or 'last'", scale = "a number or a function",
 }
 
+-- The position after a set "[…]" that begins at `at`; nil where it does not end. Its first character may be "]".
+local function skip_set(pattern, at)
+	at = at + 1
+	if pattern:sub(at, at) == "^" then at = at + 1 end
+	repeat
+		at = at + (pattern:sub(at, at) == "%" and 2 or 1)
+		if at > #pattern then return nil end
+	until pattern:sub(at, at) == "]"
+	return at + 1
+end
+
+-- What is wrong with a Lua pattern, or nil. Lua itself tells only once a name comes as far as the fault.
+local function fault_of_pattern(pattern)
+	local at, open = 1, 0
+	while at <= #pattern do
+		local char, after = pattern:sub(at, at), pattern:sub(at + 1, at + 1)
+		if char == "%" then
+			if after == "" then return "ends with '%'" end
+			if after == "b" and #pattern < at + 3 then return "'%b' needs two characters" end
+			if after == "f" and pattern:sub(at + 2, at + 2) ~= "[" then return "'%f' needs a set" end
+			at = at + (after == "b" and 4 or 2)
+		elseif char == "[" then
+			at = skip_set(pattern, at)
+			if not at then return "a '[' is not closed" end
+		else
+			open = open + (char == "(" and 1 or char == ")" and -1 or 0)
+			if open < 0 then return "a ')' without '('" end
+			at = at + 1
+		end
+	end
+	return open > 0 and "a '(' is not closed" or nil
+end
+
 -- Checks the named keys of a table; `fail` raises with the place.
 local function check_keys(map, known, fail)
 	local names = keys_of(known)
@@ -98,8 +131,8 @@ local function check_rule(rule, fail)
 	if #rule == 0 then fail("a rule begins with a pattern") end
 	for _, pattern in ipairs(rule) do
 		if type(pattern) ~= "string" then fail("a pattern has to be a string, found %s", type(pattern)) end
-		local ok, why = pcall(string.find, "", pattern)
-		if not ok then fail("pattern '%s': %s", pattern, why) end
+		local why = fault_of_pattern(pattern)
+		if why then fail("pattern '%s': %s", pattern, why) end
 		if rule.expert and not pattern:find("(%", 1, true) then
 			fail("pattern '%s': with expert = true it has to capture the expert's number, as in 'experts%%.(%%d+)%%.'", pattern)
 		end
@@ -143,8 +176,8 @@ function M.check(rules, path, text)
 		fail("default is '%s', allowed is 'replicate'", tostring(rules.default))
 	end
 	if rules.layers then
-		local ok, why = pcall(string.find, "", rules.layers)
-		if not ok then fail("layers: pattern '%s': %s", rules.layers, why) end
+		local why = fault_of_pattern(rules.layers)
+		if why then fail("layers: pattern '%s': %s", rules.layers, why) end
 		if not rules.layers:find("(%", 1, true) then
 			fail("layers: pattern '%s' has to capture the layer's number, as in 'layers%%.(%%d+)%%.'", rules.layers)
 		end

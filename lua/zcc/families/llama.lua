@@ -6,6 +6,11 @@ return {
 		return has("self_attn%.q_proj%.weight$") and has("mlp%.gate_proj%.weight$") and not has("self_attn%.q_norm%.")
 			and not has("mlp%.experts%.") and (has("self_attn%.o_proj%.bias$") or not has("self_attn%.q_proj%.bias$"))
 	end,
+	derive = {
+		hidden_size = function(model) return model.extent("embed_tokens%.weight$", 1) end,
+		num_attention_heads = function(model) return model.extent("self_attn%.q_proj%.weight$", 0) / model.head_dim end,
+		num_key_value_heads = function(model) return model.extent("self_attn%.k_proj%.weight$", 0) / model.head_dim end,
+	},
 	layers = "layers%.(%d+)%.",
 	rules = {
 		{ "embed_tokens%.weight$", vocab = 0, input = true, stage = "first" },
