@@ -293,8 +293,8 @@ M.Plan = Plan
 function Plan.create(target, source)
 	local out, err = ffi.new("zcc_plan *[1]"), zffi.new_error()
 	zffi.check(lib.zcc_plan_create(target:pointer(), source:pointer(), out, err), err)
-	local self = object.wrap(Plan, out[0], { target, source })
-	self.target, self.source = target, source
+	local self = object.wrap(Plan, out[0])
+	self.target_params, self.source_ranks = target:params(), source:ranks()
 	return self
 end
 
@@ -302,7 +302,7 @@ end
 function Plan:choose(policy)
 	policy = policies.of(policy)
 	self.policy = policy.name
-	policies.choose(policy, self:pointer(), self.target:params(), self.source:ranks())
+	policies.choose(policy, self:pointer(), self.target_params, self.source_ranks)
 end
 
 --- Composes the segments; every region must be chosen. Once for a plan.
