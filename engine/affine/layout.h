@@ -12,7 +12,7 @@ typedef struct zcci_block {
 	double scale;
 	int32_t n_holders;
 	int32_t reserved;
-	const int32_t *holders; /* ascending */
+	const int32_t *holders; /* ascending; kept as long as the layout */
 } zcci_block;
 
 /* All distinct non-empty blocks of a parameter, ordered by origin (first axis first), in the caller's arena. Visits the parts of the

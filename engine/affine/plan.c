@@ -96,9 +96,8 @@ static zcc_status fill(zcc_plan *plan, zcc_error *error)
 	status = match_params(plan, error);
 	if (status != ZCC_OK)
 		return status;
-	plan->arena = zcci_arena_create();
 	plan->draft = zcci_arena_create();
-	if (plan->arena == NULL || plan->draft == NULL)
+	if (plan->draft == NULL)
 		return zcci_fail(error, ZCC_ENOMEM, 0, "plan create", "no memory for the plan");
 	status = zcci_plan_find_regions(plan, error);
 	plan->stats.regions = plan->n_regions;
@@ -130,7 +129,6 @@ void zcc_plan_destroy(zcc_plan *plan)
 		return;
 	zcc_layout_destroy(plan->target);
 	zcc_layout_destroy(plan->source);
-	zcci_arena_destroy(plan->arena);
 	zcci_arena_destroy(plan->draft);
 	zcci_free(plan->params);
 	zcci_free(plan->regions);

@@ -34,7 +34,6 @@ struct zcc_plan {
 	int64_t n_regions;
 	int64_t regions_capacity;
 	zcc_segment *segments;
-	zcci_arena *arena; /* holders */
 	zcci_arena *draft; /* what places point to */
 	zcc_plan_stats stats;
 };

@@ -23,12 +23,6 @@ typedef struct hit {
 	int64_t block;
 } hit;
 
-/* A copy of what outlives the parameter's scratch memory, made when a block is first used. */
-typedef struct kept {
-	const int32_t *holders;
-	const int64_t *origin;
-} kept;
-
 typedef struct finder {
 	zcc_plan *plan;
 	zcci_arena *scratch; /* reset before every parameter */
@@ -37,7 +31,7 @@ typedef struct finder {
 	int32_t axis; /* the spans' axis */
 	const zcci_block *blocks;
 	span *spans;
-	kept *kept;
+	const int64_t **origins; /* copies of the blocks' origins that outlive the scratch, NULL until first used */
 	int64_t n_blocks;
 	hit *hits;
 	int64_t n_hits;
@@ -88,8 +82,8 @@ static void fill_spans(const finder *f, int32_t axis, span *spans)
 static zcc_status index_blocks(finder *f, zcc_error *error)
 {
 	f->spans = zcci_arena_alloc(f->scratch, f->n_blocks, sizeof *f->spans);
-	f->kept = zcci_arena_alloc(f->scratch, f->n_blocks, sizeof *f->kept);
-	if (f->spans == NULL || f->kept == NULL)
+	f->origins = zcci_arena_alloc(f->scratch, f->n_blocks, sizeof *f->origins);
+	if (f->spans == NULL || f->origins == NULL)
 		return out_of_memory(f, error);
 	int64_t best = 0;
 	int32_t last = -1;
@@ -119,28 +113,6 @@ static int64_t count_elems(const int64_t *shape, int32_t ndim)
 	for (int32_t i = 0; i < ndim; i++)
 		elems *= shape[i];
 	return elems;
-}
-
-/* The blocks lie inside the parameter and cover it (the layout is valid): they are disjoint when their sizes add up to
- * its size. */
-static zcc_status check_disjoint(const finder *f, zcc_error *error)
-{
-	const zcc_param_info *info = &f->param->info;
-	int64_t sum = 0;
-	for (int64_t i = 0; i < f->n_blocks; i++)
-		if (zcci_add_overflows(sum, count_elems(f->blocks[i].shape_elems, info->ndim), &sum))
-			return zcci_fail(error, ZCC_EOVERFLOW, 0, "plan create",
-			                 "parameter %s: the sizes of its source blocks do not fit 63 bits", info->name);
-	if (sum == info->elems)
-		return ZCC_OK;
-	if (sum < info->elems)
-		return zcci_fail(error, ZCC_EMAP, 0, "plan create",
-		                 "parameter %s: the source has %lld of its %lld elements", info->name, (long long)sum,
-		                 (long long)info->elems);
-	return zcci_fail(error, ZCC_ELAYOUT, 0, "plan create",
-	                 "parameter %s: replicas in the source are cut at different borders: distinct blocks hold %lld "
-	                 "elements, the parameter %lld",
-	                 info->name, (long long)sum, (long long)info->elems);
 }
 
 /* Elements of the box where a piece and a block meet, 0 where they do not; the box goes to origin and shape. */
@@ -222,19 +194,15 @@ static void order_hits(finder *f)
 		}
 }
 
-static bool keep_block(finder *f, int64_t block)
+static bool keep_origin(finder *f, int64_t block)
 {
-	kept *k = &f->kept[block];
-	if (k->holders != NULL)
+	if (f->origins[block] != NULL)
 		return true;
-	const zcci_block *b = &f->blocks[block];
-	int32_t *holders = zcci_arena_alloc(f->plan->arena, b->n_holders, sizeof *holders);
 	int64_t *origin = zcci_arena_alloc(f->plan->draft, f->param->info.ndim, sizeof *origin);
-	if (holders == NULL || origin == NULL)
+	if (origin == NULL)
 		return false;
-	memcpy(holders, b->holders, (size_t)b->n_holders * sizeof *holders);
-	memcpy(origin, b->origin_elems, (size_t)f->param->info.ndim * sizeof *origin);
-	*k = (kept){holders, origin};
+	memcpy(origin, f->blocks[block].origin_elems, (size_t)f->param->info.ndim * sizeof *origin);
+	f->origins[block] = origin;
 	return true;
 }
 
@@ -267,7 +235,7 @@ static zcc_status add_region(finder *f, int32_t rank, const zcc_piece *piece, co
 {
 	zcc_plan *plan = f->plan;
 	const zcci_block *block = &f->blocks[h->block];
-	if (!keep_block(f, h->block) || !grow_regions(plan))
+	if (!keep_origin(f, h->block) || !grow_regions(plan))
 		return out_of_memory(f, error);
 	zcc_region *region = &plan->regions[plan->n_regions];
 	zcci_place *place = &plan->places[plan->n_regions];
@@ -276,12 +244,12 @@ static zcc_status add_region(finder *f, int32_t rank, const zcc_piece *piece, co
 	        .target_rank = rank,
 	        .n_holders = block->n_holders,
 	        .chosen = -1,
-	        .holders = f->kept[h->block].holders,
+	        .holders = block->holders,
 	};
 	*place = (zcci_place){
 	        .target_offset_elems = h->target_offset,
 	        .target_strides_elems = strides,
-	        .block_origin_elems = f->kept[h->block].origin,
+	        .block_origin_elems = f->origins[h->block],
 	};
 	region->elems = intersect(f->param->info.ndim, piece, block, region->origin_elems, region->shape_elems);
 	if (zcci_mul_overflows(region->elems, zcc_dtype_bytes(f->param->source_dtype), &region->bytes))
@@ -336,9 +304,7 @@ static zcc_status plan_param(finder *f, int32_t param, zcc_error *error)
 	if (status != ZCC_OK)
 		return status;
 	f->blocks = blocks;
-	status = check_disjoint(f, error);
-	if (status == ZCC_OK)
-		status = index_blocks(f, error);
+	status = index_blocks(f, error);
 	int32_t n_ranks;
 	const int32_t *ranks = zcc_layout_ranks(plan->target, &n_ranks);
 	for (int32_t i = 0; status == ZCC_OK && i < n_ranks; i++)
