@@ -181,46 +181,68 @@ static void simplify(zcc_segment *segment)
 	}
 }
 
+/* Joins along the axes of the parameter; returns how many are left. */
+static int64_t merge_plain(zcci_merger *m, zcc_segment *segments, int64_t n)
+{
+	fill_table(m, segments, n);
+	join_all(m, segments, n);
+	return drop_joined(segments, n);
+}
+
+/* Joins whatever is contiguous, across the axes of the parameter. */
+static int64_t merge_simplified(zcci_merger *m, zcc_segment *segments, int64_t n)
+{
+	memcpy(m->plain, segments, (size_t)n * sizeof *segments);
+	for (int64_t i = 0; i < n; i++)
+		simplify(&segments[i]);
+	fill_table(m, segments, n);
+	join_simplified(m, segments, n);
+	/* What joined nothing keeps its axes. */
+	for (int64_t i = 0; i < n; i++)
+		if (segments[i].elems == m->plain[i].elems)
+			segments[i] = m->plain[i];
+	return drop_joined(segments, n);
+}
+
 static bool reserve(zcci_merger *m, int64_t n)
 {
-	int64_t wanted = 16;
-	while (wanted < 2 * n)
-		wanted *= 2;
-	if (m->plain_capacity < wanted) {
-		zcci_free(m->plain);
-		m->plain_capacity = 0;
-		m->plain = zcci_malloc(wanted * (int64_t)sizeof *m->plain);
-		zcci_free(m->slots);
-		m->slots = zcci_malloc(wanted * (int64_t)sizeof *m->slots);
-		if (m->plain == NULL || m->slots == NULL)
-			return false;
-		m->plain_capacity = wanted;
-	}
-	m->n_slots = wanted;
+	m->n_slots = 16;
+	while (m->n_slots < 2 * n)
+		m->n_slots *= 2;
+	if (m->capacity >= m->n_slots)
+		return true;
+	zcci_merger_free(m);
+	m->slots = zcci_malloc(m->n_slots * (int64_t)sizeof *m->slots);
+	m->plain = zcci_malloc(m->n_slots * (int64_t)sizeof *m->plain);
+	m->other = zcci_malloc(m->n_slots * (int64_t)sizeof *m->other);
+	if (m->slots == NULL || m->plain == NULL || m->other == NULL)
+		return false;
+	m->capacity = m->n_slots;
 	return true;
 }
 
+/* Blocks stacked with a gap can no longer join what lies in the gap, and a run that took up one row of a stack breaks
+ * the stack. So both are tried, stacks first and runs first, and the one that leaves fewer counts; stacks where they
+ * tie. */
 zcc_status zcci_merge_segments(zcci_merger *m, zcc_segment *segments, int64_t *n_segments, zcc_error *error)
 {
 	int64_t n = *n_segments;
 	if (n > INT32_MAX / 4 || !reserve(m, n))
 		return zcci_fail(error, ZCC_ENOMEM, 0, "plan build", "no memory to merge %lld segments", (long long)n);
-	fill_table(m, segments, n);
-	join_all(m, segments, n);
-	n = drop_joined(segments, n);
-	if (n > 1) {
-		memcpy(m->plain, segments, (size_t)n * sizeof *segments);
-		for (int64_t i = 0; i < n; i++)
-			simplify(&segments[i]);
-		fill_table(m, segments, n);
-		join_simplified(m, segments, n);
-		/* What joined nothing keeps the axes of its parameter. */
-		for (int64_t i = 0; i < n; i++)
-			if (segments[i].elems == m->plain[i].elems)
-				segments[i] = m->plain[i];
-		n = drop_joined(segments, n);
+	memcpy(m->other, segments, (size_t)n * sizeof *segments);
+	int64_t stacks = merge_plain(m, segments, n);
+	if (stacks > 1)
+		stacks = merge_simplified(m, segments, stacks);
+	*n_segments = stacks;
+	if (stacks == 1)
+		return ZCC_OK;
+	int64_t runs = merge_simplified(m, m->other, n);
+	runs = merge_plain(m, m->other, runs);
+	runs = merge_simplified(m, m->other, runs);
+	if (runs < stacks) {
+		memcpy(segments, m->other, (size_t)runs * sizeof *segments);
+		*n_segments = runs;
 	}
-	*n_segments = n;
 	return ZCC_OK;
 }
 
@@ -228,4 +250,9 @@ void zcci_merger_free(zcci_merger *m)
 {
 	zcci_free(m->slots);
 	zcci_free(m->plain);
+	zcci_free(m->other);
+	m->slots = NULL;
+	m->plain = NULL;
+	m->other = NULL;
+	m->capacity = 0;
 }

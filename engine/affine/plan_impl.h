@@ -41,12 +41,13 @@ struct zcc_plan {
 /* All regions of all parameters, in canonical order. */
 zcc_status zcci_plan_find_regions(zcc_plan *plan, zcc_error *error);
 
-/* The hash table of the merger, kept from one call to the next. */
+/* Scratch memory of the merger, kept from one call to the next. */
 typedef struct zcci_merger {
-	int32_t *slots; /* index + 1 of a segment, 0 = free; a power of two */
-	int64_t n_slots;
+	int32_t *slots;     /* hash table: index + 1 of a segment, 0 = free */
+	int64_t n_slots;    /* in use; a power of two, at least twice the segments */
 	zcc_segment *plain; /* segments as they were before their axes were joined */
-	int64_t plain_capacity;
+	zcc_segment *other; /* the second of two ways to join them */
+	int64_t capacity;   /* of all three */
 } zcci_merger;
 
 /* Joins segments of one (parameter, target rank, source rank), ascending target offset, in place; *n_segments is how

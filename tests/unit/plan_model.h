@@ -389,11 +389,9 @@ static inline void check_target(const model *t, const memory *mem)
 		}
 }
 
-/* Plans, carries out and compares every element of every target shard; returns the number of segments. */
-static inline int64_t check_pair(const model *t, const model *s, policy *choose)
+/* Carries out a plan between layouts of the two models and compares every element of every target shard. */
+static inline void check_plan(const zcc_plan *plan, const model *t, const model *s)
 {
-	zcc_layout *target = build_layout(t), *source = build_layout(s);
-	zcc_plan *plan = make_plan(target, source, choose);
 	memory *from = model_memory(s, true), *to = model_memory(t, false);
 	int64_t n;
 	const zcc_segment *segments = zcc_plan_segments(plan, &n);
@@ -402,13 +400,25 @@ static inline int64_t check_pair(const model *t, const model *s, policy *choose)
 		int64_t sr = g->source_rank - s->base, tr = g->target_rank - t->base;
 		assert_in_range(sr, 0, from->n_ranks - 1);
 		assert_in_range(tr, 0, to->n_ranks - 1);
-		int32_t sp = zcc_layout_find(source, t->params[g->param].name);
+		int32_t sp = 0;
+		while (strcmp(s->params[sp].name, t->params[g->param].name) != 0)
+			sp++;
 		run_segment(g, from->shards[sp][sr].data, from->shards[sp][sr].n, to->shards[g->param][tr].data,
 		            to->shards[g->param][tr].n);
 	}
 	check_target(t, to);
 	free_memory(from);
 	free_memory(to);
+}
+
+/* Plans and checks; returns the number of segments. */
+static inline int64_t check_pair(const model *t, const model *s, policy *choose)
+{
+	zcc_layout *target = build_layout(t), *source = build_layout(s);
+	zcc_plan *plan = make_plan(target, source, choose);
+	int64_t n;
+	zcc_plan_segments(plan, &n);
+	check_plan(plan, t, s);
 	zcc_plan_destroy(plan);
 	zcc_layout_destroy(target);
 	zcc_layout_destroy(source);

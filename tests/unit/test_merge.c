@@ -192,6 +192,31 @@ static void joining_goes_on_while_anything_fits(void **state)
 	assert_int_equal(growing[0].shape_elems[1], side);
 }
 
+/* A dense run in four pieces, of which the first and the last would also stack. */
+static void a_stack_does_not_stand_in_the_way_of_a_run(void **state)
+{
+	(void)state;
+	zcc_segment run[3];
+	const int64_t first[] = {0, 12, 36}, rows[] = {2, 4, 2};
+	for (int32_t i = 0; i < 3; i++)
+		run[i] = (zcc_segment){
+		        .ndim = 3,
+		        .elems = rows[i] * 6,
+		        .shape_elems = {1, rows[i], 6},
+		        .source_offset_elems = first[i],
+		        .source_strides_elems = {36, 6 + (i == 1), 1},
+		        .target_offset_elems = first[i],
+		        .target_strides_elems = {36, 6 + (i == 1), 1},
+		        .factor = 1,
+		};
+	/* The middle is one row of 24, so that it continues the first only as a run. */
+	run[1].shape_elems[1] = 1;
+	run[1].shape_elems[2] = 24;
+	assert_int_equal(merge(run, 3), 1);
+	assert_int_equal(run[0].ndim, 1);
+	assert_int_equal(run[0].shape_elems[0], 48);
+}
+
 static void single_elements_are_dense_runs(void **state)
 {
 	(void)state;
@@ -207,7 +232,7 @@ static void no_memory_is_reported(void **state)
 {
 	(void)state;
 	zcc_segment two[] = {block(0, 0, 1, 8, 8, 0), block(1, 0, 1, 8, 8, 0)};
-	for (int32_t n = 1; n <= 2; n++) {
+	for (int32_t n = 1; n <= 3; n++) {
 		zcci_merger merger = {0};
 		zcc_error error = {0};
 		int64_t left = 2;
@@ -233,6 +258,7 @@ int main(void)
 	        cmocka_unit_test(outer_axes_join_across_matrices),
 	        cmocka_unit_test(rows_are_completed_before_they_are_stacked),
 	        cmocka_unit_test(joining_goes_on_while_anything_fits),
+	        cmocka_unit_test(a_stack_does_not_stand_in_the_way_of_a_run),
 	        cmocka_unit_test(single_elements_are_dense_runs),
 	        cmocka_unit_test(no_memory_is_reported),
 	};

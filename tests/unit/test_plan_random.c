@@ -282,45 +282,43 @@ static zcc_layout *through_document(const zcc_layout *layout)
 	assert_int_equal(zcc_json_writer_create(0, &writer, NULL), ZCC_OK);
 	assert_int_equal(zcc_layout_write(layout, writer, NULL), ZCC_OK);
 	assert_int_equal(zcc_json_writer_text(writer, &text, &bytes, NULL), ZCC_OK);
-	if (zcc_layout_parse(text, bytes, "document", &read, &error) != ZCC_OK)
+	zcc_status status = zcc_layout_parse(text, bytes, "document", &read, &error);
+	/* Blocks with gaps in a flat shard are beyond what a document may say. */
+	if (status != ZCC_OK && status != ZCC_ELAYOUT)
 		fail_msg("%s", error.message);
 	zcc_json_writer_destroy(writer);
 	return read;
 }
 
-static bool segments_equal(const zcc_segment *a, const zcc_segment *b)
-{
-	bool equal = a->param == b->param && a->source_rank == b->source_rank && a->target_rank == b->target_rank &&
-	             a->ndim == b->ndim && a->source_offset_elems == b->source_offset_elems &&
-	             a->target_offset_elems == b->target_offset_elems && a->factor == b->factor;
-	for (int32_t i = 0; i < ZCC_MAX_NDIM; i++)
-		equal = equal && a->shape_elems[i] == b->shape_elems[i] &&
-		        a->source_strides_elems[i] == b->source_strides_elems[i] &&
-		        a->target_strides_elems[i] == b->target_strides_elems[i] &&
-		        a->origin_elems[i] == b->origin_elems[i];
-	return equal;
-}
-
-/* A layout that was written and read again is explicit, and gives the same plan. */
-static void check_kinds(const model *t, const model *s)
+/* A layout that was written and read again is explicit: the other kind of map has to give a plan as good. A document
+ * does not keep the strides of single rows, so that a few of them may stay apart. */
+static bool check_kinds(const model *t, const model *s)
 {
 	zcc_layout *target = build_layout(t), *source = build_layout(s);
 	zcc_layout *read_target = through_document(target), *read_source = through_document(source);
-	zcc_plan *plan = make_plan(target, source, choose_lowest);
-	zcc_plan *read_plan = make_plan(read_target, read_source, choose_lowest);
-	int64_t n, read_n;
-	const zcc_segment *segments = zcc_plan_segments(plan, &n);
-	const zcc_segment *read_segments = zcc_plan_segments(read_plan, &read_n);
-	assert_int_equal(read_n, n);
-	for (int64_t i = 0; i < n; i++)
-		if (!segments_equal(&segments[i], &read_segments[i]))
-			fail_msg("segment %lld is another one between explicit maps", (long long)i);
-	zcc_plan_destroy(plan);
-	zcc_plan_destroy(read_plan);
+	bool both = read_target != NULL && read_source != NULL;
+	if (both) {
+		zcc_plan *plan = make_plan(target, source, choose_lowest);
+		zcc_plan *read_plan = make_plan(read_target, read_source, choose_lowest);
+		zcc_plan_stats stats, read_stats;
+		assert_int_equal(zcc_plan_stats_get(plan, &stats, NULL), ZCC_OK);
+		assert_int_equal(zcc_plan_stats_get(read_plan, &read_stats, NULL), ZCC_OK);
+		assert_int_equal(read_stats.regions, stats.regions);
+		assert_int_equal(read_stats.elems, stats.elems);
+		assert_int_equal(read_stats.sent_bytes, stats.sent_bytes);
+		assert_true(read_stats.segments <= stats.regions);
+		int64_t n;
+		const zcc_segment *segments = zcc_plan_segments(read_plan, &n);
+		check_merged(segments, n);
+		check_plan(read_plan, t, s);
+		zcc_plan_destroy(plan);
+		zcc_plan_destroy(read_plan);
+	}
 	zcc_layout_destroy(target);
 	zcc_layout_destroy(source);
 	zcc_layout_destroy(read_target);
 	zcc_layout_destroy(read_source);
+	return both;
 }
 
 /* Replicas that a flat cut would divide at different places are the one thing that a layout refuses here. */
@@ -335,7 +333,7 @@ static void every_element_of_random_pairs_arrives(void **state)
 {
 	(void)state;
 	const char *cases = getenv("ZCC_CASES");
-	int64_t n = cases != NULL ? atoll(cases) : 600, segments = 0, refused = 0;
+	int64_t n = cases != NULL ? atoll(cases) : 600, segments = 0, refused = 0, explicit = 0;
 	for (int64_t i = 0; i < n; i++) {
 		model t, s;
 		pick_pair(&t, &s);
@@ -345,10 +343,11 @@ static void every_element_of_random_pairs_arrives(void **state)
 		}
 		segments += check_pair(&t, &s, choose_randomly);
 		check_form(&t, &s);
-		check_kinds(&t, &s);
+		explicit += check_kinds(&t, &s);
 	}
-	print_message("%lld cases, %lld of them refused, %lld segments\n", (long long)n, (long long)refused,
-	              (long long)segments);
+	print_message("%lld cases, %lld of them refused, %lld also from documents, %lld segments\n", (long long)n,
+	              (long long)refused, (long long)explicit, (long long)segments);
+	assert_true(explicit > n / 2);
 	assert_true(refused < n / 4);
 	assert_true(segments > n);
 }
