@@ -27,6 +27,11 @@ def case(function):
     return function
 
 
+def without_banners(text):
+    """Drops what mpirun itself says of a job that failed, between two lines of dashes."""
+    return re.sub(r"(?ms)^-{60,}\n.*?^-{60,}\n", "", text)
+
+
 class Bench:
     """One temporary folder with a small model in it, and the command under test."""
 
@@ -55,14 +60,14 @@ class Bench:
         out = options.get("out", self.out)
         for n in processes:
             done = self.run(*args, processes=n, **options)
-            told = done.stderr + done.stdout
+            told = without_banners(done.stderr + done.stdout)
             assert done.returncode in statuses, f"{n} processes: status {done.returncode}\n{told}"
             for pattern in patterns:
                 found = [line for line in told.splitlines() if re.search(pattern, line)]
                 assert len(found) == 1, f"{n} processes: {pattern!r} is on {len(found)} lines of\n{told}"
             assert "stack traceback" not in told, told
             if not leave:
-                rest = [p for p in glob.glob(out + "*") if os.path.exists(p)]
+                rest = [p for p in [out] + glob.glob(out + ".tmp.*") if os.path.exists(p)]
                 assert not rest, f"{n} processes: left {rest}\n{told}"
 
 
@@ -214,9 +219,10 @@ def a_damaged_sharded_checkpoint(bench):
         shutil.copytree(folder, copy)
         change(copy)
         bench.bad(*patterns, model=copy, to="tp=4", args=args)
+    # The same size and the same tensors, but not what the manifest's checksum says.
+    broken("swapped", lambda f: shutil.copy(f"{f}/rank-00000-of-00004.safetensors", f"{f}/{file}"), re.escape(file))
     broken("lost", lambda f: os.remove(f"{f}/{file}"), re.escape(file))
     broken("short", lambda f: os.truncate(f"{f}/{file}", os.path.getsize(f"{f}/{file}") - 1), re.escape(file))
-    broken("swapped", lambda f: shutil.copy(f"{f}/rank-00000-of-00004.safetensors", f"{f}/{file}"), r"rank-0000\d")
     broken("manifest", lambda f: open(f"{f}/manifest.json", "w").write("{"), r"manifest\.json")
 
     def flip(f):
@@ -225,7 +231,7 @@ def a_damaged_sharded_checkpoint(bench):
             byte = handle.read(1)
             handle.seek(-1, 2)
             handle.write(bytes([byte[0] ^ 1]))
-    broken("flipped", flip, re.escape(file), args=("--verify",))
+    broken("flipped", flip, re.escape(file))
     bench.bad(r"dp=4", model=folder, to="tp=4", args=("--from", "dp=4,tp=1,zero=3"))
 
 

@@ -16,7 +16,7 @@ PROCESSES = (1, 2, 3, 4, 8)
 
 # Each chain starts at the unsharded checkpoint.
 CHAINS = {
-    "qwen3": [["dp=4,tp=2,zero=3", "dp=2,tp=4", "full"], ["pp=2,tp=8", "tp=1,dp=3,zero=3,base=5", "full"],
+    "qwen3": [["dp=4,tp=2,zero=3", "dp=2,tp=4", "full"], ["pp=2,tp=8,vocab_pad=1", "tp=1,dp=3,zero=3,base=5", "full"],
               ["dp=2,cp=2,tp=2,zero=3,style=megatron,vocab_pad=3", "tp=4,style=megatron,vocab_pad=7", "full"],
               ["dp=8,tp=1,zero=3,hpz=4", "tp=2,dp=4,zero=3,mics=2", "full"]],
     "llama": [["tp=8", "pp=3,tp=2,zero=1", "dp=5,zero=3", "full"]],
