@@ -17,3 +17,4 @@ zcc_add_mpi_test(transfer_staging multi_test_transfer PROCESSES 1 2 4 8 ARGS sta
 zcc_add_mpi_test(faults multi_test_faults PROCESSES 1 2 3 4 8)
 zcc_add_mpi_test(faults_lost multi_test_faults PROCESSES 2 4 ARGS lost)
 zcc_add_mpi_test(faults_signal multi_test_faults PROCESSES 1 2 4 ARGS signal)
+zcc_add_mpi_test(verify multi_test_verify PROCESSES 1 2 3 4 8)

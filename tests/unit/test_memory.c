@@ -80,6 +80,26 @@ static void the_nth_allocation_fails_once(void **state)
 	zcci_free(third);
 }
 
+static void random_bytes_are_the_published_sequence_cut_at_the_end(void **state)
+{
+	(void)state;
+	/* splitmix64 of seed 1234567, as Rosetta Code lists it. */
+	const uint64_t words[] = {6457827717110365317u, 3203168211198807973u, 9817491932198370423u, 4593380528125082431u,
+	                          16408922859458223821u};
+	unsigned char want[sizeof words];
+	for (size_t i = 0; i < sizeof want; i++)
+		want[i] = (unsigned char)(words[i / 8] >> 8 * (i % 8));
+	for (size_t n = 0; n <= sizeof want; n++)
+		for (size_t shift = 0; shift < 8; shift++) {
+			unsigned char got[sizeof want + 16];
+			for (size_t i = 0; i < sizeof got; i++)
+				got[i] = 0x5a;
+			zcc_memory_fill_random(got + shift, (int64_t)n, 1234567);
+			for (size_t i = 0; i < sizeof got; i++)
+				assert_int_equal(got[i], i >= shift && i < shift + n ? want[i - shift] : 0x5a);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -87,6 +107,7 @@ int main(void)
 		cmocka_unit_test(a_reset_arena_hands_out_zeroed_memory_again),
 		cmocka_unit_test(sizes_that_overflow_are_refused),
 		cmocka_unit_test(the_nth_allocation_fails_once),
+		cmocka_unit_test(random_bytes_are_the_published_sequence_cut_at_the_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
