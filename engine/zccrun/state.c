@@ -27,9 +27,19 @@ static struct sigaction note_signal[NSIG];
 /* Runs inside the interpreter at the next call, return or instruction after a signal. */
 static void stop(lua_State *L, lua_Debug *where)
 {
-	(void)where;
 	lua_sethook(L, NULL, 0, 0);
-	luaL_error(L, "stopped by %s", strsignal(zcc_interrupted()));
+	/* What runs is at level 0 here, for a hook has no frame; a function of C knows no line. */
+	luaL_checkstack(L, 4, NULL);
+	lua_pushliteral(L, "");
+	for (int level = 0; lua_getstack(L, level, where); level++) {
+		lua_getinfo(L, "Sl", where);
+		if (where->currentline > 0) {
+			lua_pushfstring(L, "%s:%d: ", where->short_src, where->currentline);
+			break;
+		}
+	}
+	lua_pushfstring(L, "%sstopped by %s", lua_tostring(L, -1), strsignal(zcc_interrupted()));
+	lua_error(L);
 }
 
 /* The library's own handler notes the signal for its waits; lua_sethook is what LuaJIT's own program calls in a handler. The second

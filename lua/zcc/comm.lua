@@ -55,10 +55,13 @@ local function pack_error(value)
 	return err
 end
 
-local function unpack_error(status, err)
+local function unpack_error(comm, status, err)
 	local object = zffi.error_object(status, err)
 	object.misuse = object.operation == "misuse" or nil
 	object.place = nil
+	if comm.size == 1 then
+		object.process = nil
+	end
 	return object
 end
 
@@ -68,7 +71,7 @@ function Comm:agree(mine)
 	local err = zffi.new_error()
 	local status = lib.zcc_comm_agree(self.handle, mine ~= nil and pack_error(mine) or nil, err)
 	if status ~= 0 then
-		error(unpack_error(status, err), 0)
+		error(unpack_error(self, status, err), 0)
 	end
 end
 

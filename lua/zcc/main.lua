@@ -75,7 +75,10 @@ end
 function M.run(program)
 	local hooks, traceback = {}, nil
 	os.exit = function(code) -- luacheck: ignore 122
-		local status = (code == nil or code == true) and 0 or code == false and 1 or tonumber(code) or 1
+		local status = (code == nil or code == true) and 0 or tonumber(code) or 1
+		if status % 1 ~= 0 or status < 0 or status > 255 then
+			status = 1
+		end
 		if status ~= 0 then
 			program.begin_end()
 			run_hooks(hooks)

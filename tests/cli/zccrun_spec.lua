@@ -143,6 +143,12 @@ describe("zccrun", function()
 		end
 	end)
 
+	it("a_module_that_zcc_lacks_is_an_error_at_the_recipes_line", function()
+		local status, _, err = zccrun(ends .. " --how no_module")
+		assert.are.equal(1, status)
+		assert.is_truthy(err:find(("%s:%d: zcc has no nonsense"):format(ends, line_of(ends, "zcc.nonsense")), 1, true), err)
+	end)
+
 	it("debug_adds_a_traceback", function()
 		local _, _, plain = zccrun(ends .. " --how all_fail")
 		assert.are.equal(0, count(plain, "traceback"))
@@ -201,6 +207,12 @@ describe("zccrun", function()
 		end
 	end)
 
+	it("os_exit_with_what_is_no_status_is_a_failure", function()
+		for _, wanted in ipairs{ 256, -1 } do
+			assert.are.equal(1, (zccrun(("%s --how os_exit --status=%d"):format(ends, wanted))))
+		end
+	end)
+
 	it("os_exit_of_one_process_does_not_hang_the_others", function()
 		local status = mpirun(3, ends .. " --how os_exit_of_one --status 4")
 		assert.are.equal(4, status)
@@ -214,7 +226,9 @@ describe("zccrun", function()
 			-- timeout reports 124 for what it stopped; the program's own status shows with --preserve-status.
 			assert.are.equal(124, status)
 			assert.are.equal(1, count(err, "stopped by Terminated"), err)
-			assert.is_truthy(err:find("zccrun: ", 1, true))
+			if how == "loop" then
+				assert.is_truthy(err:find(("zccrun: %s:%%d+: stopped"):format(ends)), err)
+			end
 			assert.is_truthy(os.remove(mark .. ".0"), "the failure hook did not run")
 			os.remove(mark)
 		end

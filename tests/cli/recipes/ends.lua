@@ -69,6 +69,10 @@ function ways.table_error()
 	error({ 1 })
 end
 
+function ways.no_module()
+	zcc.nonsense()
+end
+
 function ways.many_lines()
 	for i = 1, 100000 do
 		print("line", i)
