@@ -46,6 +46,11 @@ function Buffer:fill_random(seed)
 	lib.zcc_memory_fill_random(self:pointer(), self.bytes, seed)
 end
 
+--- Copies all of another buffer, which is not larger, to its start.
+function Buffer:copy(other)
+	ffi.copy(self:at(0, other.bytes), other:pointer(), other.bytes)
+end
+
 -- ---- files ----
 
 local File = object.class("file", lib.zcc_file_close)
