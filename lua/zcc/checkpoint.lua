@@ -139,6 +139,26 @@ local function open_manifest(self)
 	end
 end
 
+-- The parameters that a manifest describes, as tensors of an unsharded checkpoint are listed.
+local function manifest_tensors(params, path)
+	local tensors = {}
+	for i, param in ipairs(params) do
+		local width = type(param) == "table" and type(param.dtype) == "string" and store.dtype_bytes(param.dtype)
+		if not width or type(param.name) ~= "string" or type(param.shape) ~= "table" then
+			invalid("%s: parameter %d has no name, known dtype and shape", path, i)
+		end
+		local bytes = width
+		for axis, extent in ipairs(param.shape) do
+			if type(extent) ~= "number" or extent < 0 or extent % 1 ~= 0 then
+				invalid("%s: parameter %s: extent %s of axis %d", path, param.name, tostring(extent), axis - 1)
+			end
+			bytes = bytes * extent
+		end
+		tensors[i] = { name = param.name, dtype = param.dtype, shape = param.shape, bytes = bytes }
+	end
+	return tensors
+end
+
 local function open_folder(self)
 	local there = {}
 	for _, name in ipairs(store.list(self.folder)) do
@@ -151,7 +171,7 @@ local function open_folder(self)
 		self.config = json.decode_file(self.folder .. "/config.json")
 	end
 	if self.manifest and self.layout ~= "full" then
-		self.sharded, self.tensors = true, self.manifest.params
+		self.sharded, self.tensors = true, manifest_tensors(self.manifest.params, self.folder .. "/" .. M.MANIFEST)
 	elseif there[M.INDEX] then
 		open_index(self)
 	elseif there[M.SINGLE] then
@@ -162,7 +182,7 @@ local function open_folder(self)
 end
 
 --- What lies at `path`. Headers are read and checked, no tensor data is. Fields: `layout` (a layout string), `sharded`, `tensors`
---- ({ name, dtype, shape } each, in file order), `config` (config.json, or
+--- ({ name, dtype, shape, bytes } each, in file order), `config` (config.json, or
 --- nil), `metadata`, `ignored` (safetensors files in the folder that no index names).
 function M.open(path)
 	local self = setmetatable({ path = path, files = {}, tensors = {}, by_name = {}, ignored = {}, layout = "full",

@@ -18,6 +18,12 @@ local function opened(ctype, open, ...)
 	return out[0]
 end
 
+--- Bytes of one element of a dtype by its name ("BF16"); nil for a name that is none.
+function M.dtype_bytes(name)
+	local bytes = lib.zcc_dtype_bytes(lib.zcc_dtype_parse(name))
+	return bytes > 0 and bytes or nil
+end
+
 -- ---- memory ----
 
 local Buffer = object.class("buffer", function() end)
