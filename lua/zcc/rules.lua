@@ -238,9 +238,11 @@ local function by_names(params)
 	if #found == 1 then
 		return M.family(found[1]), ("family %s, by the parameters' names"):format(found[1])
 	end
-	fault.raise("ZCC_ELAYOUT", "the parameters' names fit %s; name the family with --family (%s) or give --rules FILE",
+	local names = {}
+	for i, param in ipairs(params) do names[i] = param.name end
+	fault.raise("ZCC_ELAYOUT", "the parameters' names fit %s; name the family with --family (%s) or give --rules FILE:\n%s",
 		#found == 0 and "no family" or "several families (" .. table.concat(found, ", ") .. ")",
-		table.concat(M.families, ", "))
+		table.concat(M.families, ", "), words.listing(names, 10))
 end
 
 --- The family that fits a model: by model_type where there is a config.json, else by the names. Returns its rules
