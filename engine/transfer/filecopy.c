@@ -2,15 +2,14 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "store/ranged.h"
 
 enum {
 	PART_MAX_BYTES = 1 << 20,
 	/* A run of this length is read or written where it is; shorter ones are gathered first. */
 	DIRECT_BYTES = 4096,
 	/* One call at most, so that messages are looked after in between. */
-	STEP_BYTES = 8 << 20,
-	/* Runs whose beginnings lie no farther apart are read with what lies between them: a call costs as much as reading this. */
-	SIEVE_STEP_BYTES = 8192
+	STEP_BYTES = 8 << 20
 };
 
 zcc_status zcci_filecopy_init(zcci_filecopy *copy, int64_t budget_bytes, int64_t file_bytes, zcc_error *error)
@@ -55,53 +54,15 @@ static zcc_status write_file(zcci_filecopy *copy, zcc_file *file, int64_t at_byt
 	return zcc_file_write(file, at_bytes, data, bytes, error);
 }
 
-/* How many whole runs from element `first` on, which begins one, lie on one line and near enough to be read in one call. */
-static int64_t sieve_runs(const zcci_view *view, int64_t first, int64_t count, int64_t elem_bytes, int64_t room_bytes)
-{
-	int32_t last = view->ndim - 1;
-	bool gaps = last >= 0 && view->strides[last] != 1;
-	int32_t axis = gaps ? last : last - 1;
-	int64_t run = gaps ? 1 : zcci_view_run(view, first);
-	if (axis < 0 || count < 2 * run || (!gaps && run != view->shape[last]))
-		return 1;
-	int64_t step_bytes = view->strides[axis] * elem_bytes;
-	if (step_bytes < run * elem_bytes || step_bytes > SIEVE_STEP_BYTES || room_bytes < run * elem_bytes)
-		return 1;
-	int64_t line = view->shape[axis] - first / run % view->shape[axis];
-	int64_t fit = (room_bytes - run * elem_bytes) / step_bytes + 1;
-	return least(least(line, count / run), fit);
-}
-
 /* Source elements from the file to dense bytes. */
 static zcc_status gather(zcci_filecopy *copy, const zcci_route *route, int64_t first, int64_t count, char *dense,
                          zcc_error *error)
 {
-	char *sieve = copy->memory + 2 * copy->part_bytes;
-	const zcci_view *view = &route->source;
-	int64_t elem_bytes = route->source_elem_bytes;
-	while (count > 0) {
-		int64_t at_bytes = route->from.at_bytes + zcci_view_offset(view, first) * elem_bytes;
-		int64_t run = least(zcci_view_run(view, first), count);
-		int64_t runs = sieve_runs(view, first, count, elem_bytes, copy->part_bytes);
-		int64_t n = run * runs;
-		if (runs == 1) {
-			zcc_status status = read_file(copy, route->from.file, at_bytes, dense, run * elem_bytes, error);
-			if (status != ZCC_OK)
-				return status;
-		} else {
-			int64_t step = zcci_view_offset(view, first + run) - zcci_view_offset(view, first);
-			zcci_view rows = {.ndim = 2, .shape = {runs, run}, .strides = {step, 1}};
-			zcc_status status =
-				read_file(copy, route->from.file, at_bytes, sieve, ((runs - 1) * step + run) * elem_bytes, error);
-			if (status != ZCC_OK)
-				return status;
-			zcci_pack(dense, sieve, &rows, 0, n, (int32_t)elem_bytes);
-		}
-		dense += n * elem_bytes;
-		first += n;
-		count -= n;
-	}
-	return ZCC_OK;
+	zcci_ranged ranged = {.scratch = copy->memory + 2 * copy->part_bytes, .scratch_bytes = copy->part_bytes};
+	zcc_status status = zcci_ranged_read(&ranged, route->from.file, route->from.at_bytes, &route->source, first, count,
+	                                     route->source_elem_bytes, dense, error);
+	copy->read_bytes += ranged.read_bytes;
+	return status;
 }
 
 /* Dense target elements to the file, run by run: what lies between them may be another process's to write. */

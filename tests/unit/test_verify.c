@@ -409,66 +409,6 @@ static void other_dtypes_and_scales_are_compared_after_conversion(void **state)
 		}
 }
 
-/* Columns of a wide matrix in the one file, rows of it in the others: more than one chunk, runs that are read with their gaps. */
-static void large_parameters_are_compared_in_bounded_pieces(void **state)
-{
-	(void)state;
-	enum { R = 700, C = 1200 };
-	int64_t shape[2] = {R, C}, one = 1, four = 4;
-	zcc_layout *layouts[2];
-	for (int side = 0; side < 2; side++) {
-		int32_t mesh, index;
-		zcc_part part = {.size_elems = C, .units = C, .cut = ZCC_CUT_EVEN};
-		zcc_placement place = {.kind = ZCC_PLACE_SHARD, .dim = 1, .n_parts = 1, .parts = &part};
-		zcc_param_options options;
-		zcc_param_options_init(&options);
-		options.name = "big";
-		options.dtype = ZCC_F32;
-		options.ndim = 2;
-		options.shape_elems = shape;
-		options.placements = &place;
-		options.n_placements = side == ZCC_TARGET;
-		assert_int_equal(zcc_layout_create(&layouts[side], NULL), ZCC_OK);
-		assert_int_equal(zcc_layout_add_mesh(layouts[side], 0, 1, "tp", side == ZCC_TARGET ? &four : &one, &mesh, NULL), ZCC_OK);
-		assert_int_equal(zcc_layout_add_param(layouts[side], &options, &index, NULL), ZCC_OK);
-	}
-	uint32_t *whole = malloc(sizeof *whole * R * C), *part = malloc(sizeof *part * R * C / 4);
-	for (int i = 0; i < R * C; i++)
-		whole[i] = (uint32_t)i * 2654435761u;
-	put_file(at("whole"), whole, sizeof *whole * R * C);
-	zcc_file *file;
-	zcc_verify *verify;
-	zcc_error error = {0};
-	assert_int_equal(zcc_verify_create(layouts[ZCC_TARGET], layouts[ZCC_SOURCE], &verify, &error), ZCC_OK);
-	assert_int_equal(zcc_file_open(at("whole"), &file, NULL), ZCC_OK);
-	assert_int_equal(zcc_verify_bind_file(verify, ZCC_SOURCE, 0, 0, file, 0, 4 * R * C, &error), ZCC_OK);
-	zcc_file_close(file);
-	for (int r = 0; r < 4; r++) {
-		char name[32];
-		for (int i = 0; i < R; i++)
-			memcpy(part + i * (C / 4), whole + i * C + r * (C / 4), C);
-		if (r == 3)
-			part[R * C / 4 - 1] ^= 0x80;
-		snprintf(name, sizeof name, "part-%d", r);
-		put_file(at(name), part, sizeof *part * R * C / 4);
-		assert_int_equal(zcc_file_open(at(name), &file, NULL), ZCC_OK);
-		assert_int_equal(zcc_verify_bind_file(verify, ZCC_TARGET, r, 0, file, 0, R * C, &error), ZCC_OK);
-		zcc_file_close(file);
-	}
-	int64_t bytes = 0;
-	assert_int_equal(zcc_verify_run(verify, comm, &bytes, &error), ZCC_EVERIFY);
-	assert_says(&error, "parameter big, element [699, 1199]: ");
-	part[R * C / 4 - 1] ^= 0x80;
-	put_file(at("part-3"), part, sizeof *part * R * C / 4);
-	assert_int_equal(zcc_verify_run(verify, comm, &bytes, &error), ZCC_OK);
-	assert_int_equal(bytes, 4 * R * C);
-	zcc_verify_destroy(verify);
-	zcc_layout_destroy(layouts[0]);
-	zcc_layout_destroy(layouts[1]);
-	free(whole);
-	free(part);
-}
-
 static void what_is_not_bound_or_does_not_fit_is_refused_with_numbers(void **state)
 {
 	(void)state;
@@ -608,7 +548,6 @@ int main(void)
 		cmocka_unit_test(every_pair_of_layouts_passes_and_any_changed_byte_is_named),
 		cmocka_unit_test(every_byte_of_a_padded_target_counts),
 		cmocka_unit_test(other_dtypes_and_scales_are_compared_after_conversion),
-		cmocka_unit_test(large_parameters_are_compared_in_bounded_pieces),
 		cmocka_unit_test(what_is_not_bound_or_does_not_fit_is_refused_with_numbers),
 		cmocka_unit_test(layouts_of_different_parameters_are_refused),
 		cmocka_unit_test(an_integer_cannot_be_scaled),
