@@ -43,6 +43,7 @@ const char *zcc_status_name(zcc_status status)
 	static const char *const names[] = {
 		"ZCC_OK", "ZCC_EINVAL", "ZCC_ENOMEM", "ZCC_EIO", "ZCC_EFORMAT", "ZCC_EMAP", "ZCC_ELAYOUT", "ZCC_EPOLICY",
 		"ZCC_EAGREE", "ZCC_EPEER", "ZCC_EMPI", "ZCC_EVERIFY", "ZCC_EINTR", "ZCC_EEXIST", "ZCC_EOVERFLOW",
+		"ZCC_EDEVICE", "ZCC_ESTALE", "ZCC_EBUSY",
 	};
 	if (status > 0 || status <= -(int32_t)(sizeof names / sizeof *names))
 		return "ZCC_E?";

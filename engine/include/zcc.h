@@ -4,6 +4,7 @@
 
 #include "zcc/base.h"
 #include "zcc/json.h"
+#include "zcc/device.h"
 #include "zcc/affine.h"
 #include "zcc/store.h"
 #include "zcc/transfer.h"

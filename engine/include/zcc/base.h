@@ -28,7 +28,10 @@ enum {
 	ZCC_EVERIFY = -11,  /* bytes differ from what they must be */
 	ZCC_EINTR = -12,    /* SIGINT or SIGTERM; `code` is the signal */
 	ZCC_EEXIST = -13,   /* the place to write to is taken */
-	ZCC_EOVERFLOW = -14 /* a product or sum of sizes does not fit 63 bits */
+	ZCC_EOVERFLOW = -14, /* a product or sum of sizes does not fit 63 bits */
+	ZCC_EDEVICE = -15,   /* a device or its driver refused; `code` is its error number */
+	ZCC_ESTALE = -16,    /* a handle to what has been replaced or freed */
+	ZCC_EBUSY = -17      /* refused because something is in flight */
 };
 
 #ifdef ZCC_CDEF
