@@ -3,6 +3,8 @@
 #ifndef ZCCI_DEVICE_H
 #define ZCCI_DEVICE_H
 
+#include <stdbool.h>
+
 #include "zcc/device.h"
 
 /* Grows with every change of the table; a plug-in of another number is refused, and the message names both. */
@@ -18,10 +20,13 @@ typedef struct zcci_device_ops {
 	zcc_status (*open)(int32_t index, void **device, zcc_error *error);
 	void (*close)(void *device);
 	zcc_status (*malloc)(void *device, int64_t bytes, void **data, zcc_error *error);
-	void (*free)(void *device, void *data); /* blocks for work in flight */
+	/* Blocks for work in flight that uses it. False where it is no allocation of this device, which is left alone. */
+	bool (*free)(void *device, void *data);
 	zcc_status (*pinned_malloc)(void *device, int64_t bytes, void **data, zcc_error *error);
-	void (*pinned_free)(void *device, void *data);
-	zcc_status (*place)(void *device, const void *data, int32_t *place, zcc_error *error);
+	bool (*pinned_free)(void *device, void *data); /* as free */
+	/* Of the `bytes` from there. ZCC_EINVAL where they begin in an allocation known to the device and go past its end, ZCC_ESTALE where they
+	 * lie in device memory that is not allocated (a device that cannot tell says pageable). */
+	zcc_status (*place)(void *device, const void *data, int64_t bytes, int32_t *place, zcc_error *error);
 	zcc_status (*export)(void *device, void *data, uint8_t handle[128], zcc_error *error); /* NULL: cannot */
 	zcc_status (*import)(void *device, const uint8_t handle[128], void **data, int64_t *bytes, zcc_error *error);
 	zcc_status (*stream_create)(void *device, void **stream, zcc_error *error);
