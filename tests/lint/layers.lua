@@ -19,7 +19,7 @@ local below = {
 }
 -- Topic header of zcc/ -> the folder that implements it.
 local topics = { base = "base", json = "base", affine = "affine", state = "state", store = "store", device = "device",
-	staging = "staging", job = "job", transfer = "transfer" }
+	pool = "staging", copyback = "staging", job = "job", transfer = "transfer" }
 
 local faults = {}
 
