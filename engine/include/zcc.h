@@ -4,7 +4,10 @@
 
 #include "zcc/base.h"
 #include "zcc/json.h"
+#include "zcc/threads.h"
 #include "zcc/device.h"
+#include "zcc/ema.h"
+#include "zcc/adamw.h"
 #include "zcc/affine.h"
 #include "zcc/store.h"
 #include "zcc/transfer.h"

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "kernels/value.h"
+
 static bool is_floating(int32_t dtype)
 {
 	return dtype == ZCC_F16 || dtype == ZCC_BF16 || dtype == ZCC_F32 || dtype == ZCC_F64;
@@ -12,62 +14,6 @@ bool zcci_convert_supported(int32_t target_dtype, int32_t source_dtype, double f
 	if (target_dtype == source_dtype && factor == 1)
 		return zcc_dtype_bytes(target_dtype) > 0;
 	return is_floating(target_dtype) && is_floating(source_dtype);
-}
-
-/* ---- single values, as bits ---- */
-
-static inline uint32_t float_bits(float value)
-{
-	uint32_t bits;
-	memcpy(&bits, &value, sizeof bits);
-	return bits;
-}
-
-static inline float float_of(uint32_t bits)
-{
-	float value;
-	memcpy(&value, &bits, sizeof value);
-	return value;
-}
-
-/* The loops over these three are vectorised: both arms are computed, one is selected. */
-static inline uint16_t bf16_of_f32(uint32_t bits)
-{
-	uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-	uint32_t quiet = (bits >> 16) | 0x40;
-	return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
-}
-
-static inline uint32_t f32_of_bf16(uint16_t bits)
-{
-	uint32_t wide = (uint32_t)bits << 16;
-	return (wide & 0x7fffffff) > 0x7f800000 ? wide | 0x400000 : wide;
-}
-
-static inline uint32_t f32_of_f16(uint16_t bits)
-{
-	uint32_t sign = (uint32_t)(bits & 0x8000) << 16;
-	uint32_t magnitude = (uint32_t)(bits & 0x7fff) << 13;
-	uint32_t normal = magnitude + ((127 - 15) << 23);
-	/* A denormal has no leading one: give it one at the least exponent, then take it off again. */
-	uint32_t denormal = float_bits(float_of(magnitude + (113 << 23)) - float_of(113 << 23));
-	uint32_t special = magnitude + ((255 - 31) << 23);
-	special |= (special & 0x7fffff) != 0 ? 0x400000 : 0;
-	uint32_t wide = magnitude < (1 << 23) ? denormal : normal;
-	return sign | (magnitude >= (31 << 23) ? special : wide);
-}
-
-static inline uint16_t f16_of_f32(uint32_t bits)
-{
-	uint32_t sign = (bits >> 16) & 0x8000;
-	uint32_t magnitude = bits & 0x7fffffff;
-	uint32_t normal = (magnitude - ((127 - 15) << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-	/* Beside a number whose last place is the least denormal (2^-24), the addition itself rounds to nearest even. */
-	uint32_t anchor = (127 - 1) << 23;
-	uint32_t denormal = float_bits(float_of(magnitude) + float_of(anchor)) - anchor;
-	uint32_t special = magnitude > 0x7f800000 ? 0x7e00 | ((magnitude >> 13) & 0x3ff) : 0x7c00;
-	uint32_t finite = magnitude < (113 << 23) ? denormal : normal;
-	return (uint16_t)(sign | (magnitude >= ((127 + 16) << 23) ? special : finite));
 }
 
 /* Straight from the double, so that nothing is rounded twice. exponent_bits and fraction_bits are those of the result. */
@@ -114,14 +60,14 @@ static inline uint16_t narrow(double value, int exponent_bits, int fraction_bits
 		}                                                                                                    \
 	}
 
-DEFINE_LOOP(bf16_from_f32, uint16_t, uint32_t, bf16_of_f32(x))
-DEFINE_LOOP(f32_from_bf16, uint32_t, uint16_t, f32_of_bf16(x))
-DEFINE_LOOP(f16_from_f32, uint16_t, uint32_t, f16_of_f32(x))
-DEFINE_LOOP(f32_from_f16, uint32_t, uint16_t, f32_of_f16(x))
+DEFINE_LOOP(bf16_from_f32, uint16_t, uint32_t, zcci_bf16_of_f32(x))
+DEFINE_LOOP(f32_from_bf16, uint32_t, uint16_t, zcci_f32_of_bf16(x))
+DEFINE_LOOP(f16_from_f32, uint16_t, uint32_t, zcci_f16_of_f32(x))
+DEFINE_LOOP(f32_from_f16, uint32_t, uint16_t, zcci_f32_of_f16(x))
 
 /* To and from double, where every product and every other pair is formed. */
-DEFINE_LOOP(f64_from_f16, double, uint16_t, float_of(f32_of_f16(x)))
-DEFINE_LOOP(f64_from_bf16, double, uint16_t, float_of(f32_of_bf16(x)))
+DEFINE_LOOP(f64_from_f16, double, uint16_t, zcci_float_of(zcci_f32_of_f16(x)))
+DEFINE_LOOP(f64_from_bf16, double, uint16_t, zcci_float_of(zcci_f32_of_bf16(x)))
 DEFINE_LOOP(f64_from_f32, double, float, x)
 DEFINE_LOOP(f16_from_f64, uint16_t, double, narrow(x, 5, 10))
 DEFINE_LOOP(bf16_from_f64, uint16_t, double, narrow(x, 8, 7))

@@ -18,8 +18,9 @@ local below = {
 	zccrun = {},
 }
 -- Topic header of zcc/ -> the folder that implements it.
-local topics = { base = "base", json = "base", affine = "affine", state = "state", store = "store", device = "device",
-	pool = "staging", copyback = "staging", job = "job", transfer = "transfer" }
+local topics = { base = "base", json = "base", threads = "base", affine = "affine", state = "state", store = "store",
+	device = "device", pool = "staging", copyback = "staging", ema = "staging", adamw = "staging", job = "job",
+	transfer = "transfer" }
 
 local faults = {}
 

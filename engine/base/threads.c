@@ -1,0 +1,194 @@
+#include "base/threads.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/status.h"
+
+/* One call of zcci_parallel, on its caller's stack. */
+typedef struct loop {
+	zcci_parallel_body *body;
+	void *context;
+	int64_t count, chunk;
+	_Atomic int64_t next; /* the first chunk that nobody has taken */
+	/* Guarded by the pool's mutex: how many threads may still join, how many run, and the place in the list of loops that want more. */
+	int32_t wanted, running;
+	bool listed;
+	struct loop *after;
+	pthread_cond_t left; /* the last one that ran has left */
+} loop;
+
+static struct {
+	pthread_mutex_t mutex;
+	pthread_cond_t work;
+	loop *first;
+	int32_t n_threads;
+	bool ending;
+	pthread_t threads[ZCC_MAX_THREADS];
+} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
+
+static _Atomic int32_t allowed; /* 0: not asked for yet */
+
+static int32_t usual_threads(void)
+{
+	const char *text = getenv("ZCC_THREADS");
+	char *end = NULL;
+	long number = text != NULL ? strtol(text, &end, 10) : 0;
+	if (text != NULL && end != text && *end == '\0' && number >= 1 && number <= ZCC_MAX_THREADS)
+		return (int32_t)number;
+	cpu_set_t mask;
+	number = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : sysconf(_SC_NPROCESSORS_ONLN);
+	return number < 1 ? 1 : number > ZCC_MAX_THREADS ? ZCC_MAX_THREADS : (int32_t)number;
+}
+
+int32_t zcc_threads_get(void)
+{
+	int32_t threads = atomic_load(&allowed);
+	if (threads == 0) {
+		int32_t usual = usual_threads();
+		threads = atomic_compare_exchange_strong(&allowed, &threads, usual) ? usual : threads;
+	}
+	return threads;
+}
+
+zcc_status zcc_threads_set(int32_t threads, zcc_error *error)
+{
+	if (threads < 1 || threads > ZCC_MAX_THREADS)
+		return zcci_fail(error, ZCC_EINVAL, 0, "zcc_threads_set", "%d threads, allowed are 1 to %d", threads, ZCC_MAX_THREADS);
+	atomic_store(&allowed, threads);
+	return ZCC_OK;
+}
+
+/* Chunk by chunk until none is left. */
+static void run(loop *l)
+{
+	int64_t begin;
+	while ((begin = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed) * l->chunk) < l->count)
+		l->body(l->context, begin, l->count - begin < l->chunk ? l->count : begin + l->chunk);
+}
+
+static void unlist(loop *l)
+{
+	if (!l->listed)
+		return;
+	loop **at = &pool.first;
+	while (*at != l)
+		at = &(*at)->after;
+	*at = l->after;
+	l->listed = false;
+}
+
+static void *help(void *unused)
+{
+	(void)unused;
+	pthread_mutex_lock(&pool.mutex);
+	while (!pool.ending) {
+		loop *l = pool.first;
+		if (l == NULL) {
+			pthread_cond_wait(&pool.work, &pool.mutex);
+			continue;
+		}
+		l->running++;
+		if (--l->wanted == 0)
+			unlist(l);
+		pthread_mutex_unlock(&pool.mutex);
+		run(l);
+		pthread_mutex_lock(&pool.mutex);
+		/* Under the mutex: once the caller sees 0, the loop is gone. */
+		if (--l->running == 0)
+			pthread_cond_signal(&l->left);
+	}
+	pthread_mutex_unlock(&pool.mutex);
+	return NULL;
+}
+
+/* In a child after fork none of the threads exist, and the loops belong to threads that do not either. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&pool.mutex);
+}
+
+static void after_fork_in_parent(void)
+{
+	pthread_mutex_unlock(&pool.mutex);
+}
+
+static void after_fork_in_child(void)
+{
+	pthread_mutex_init(&pool.mutex, NULL);
+	pthread_cond_init(&pool.work, NULL);
+	pool.first = NULL;
+	pool.n_threads = 0;
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+/* With the mutex held. Fewer than asked for is no fault. Signals stay with the program's own threads. */
+static void grow(int32_t threads)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, watch_forks);
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	while (!pool.ending && pool.n_threads < threads && pthread_create(&pool.threads[pool.n_threads], NULL, help, NULL) == 0)
+		pool.n_threads++;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* The library may be unloaded while the process goes on. */
+__attribute__((destructor)) static void end_pool(void)
+{
+	pthread_mutex_lock(&pool.mutex);
+	pool.ending = true;
+	pthread_cond_broadcast(&pool.work);
+	pthread_mutex_unlock(&pool.mutex);
+	for (int32_t i = 0; i < pool.n_threads; i++)
+		pthread_join(pool.threads[i], NULL);
+	pool.n_threads = 0;
+}
+
+static void share(loop *l, int32_t helpers)
+{
+	pthread_mutex_lock(&pool.mutex);
+	if (pool.n_threads < helpers)
+		grow(helpers);
+	l->wanted = helpers;
+	l->listed = true;
+	loop **at = &pool.first;
+	while (*at != NULL)
+		at = &(*at)->after;
+	*at = l;
+	for (int32_t i = 0; i < helpers; i++)
+		pthread_cond_signal(&pool.work);
+	pthread_mutex_unlock(&pool.mutex);
+}
+
+void zcci_parallel(int64_t count, int64_t chunk, zcci_parallel_body *body, void *context)
+{
+	loop l = {.body = body, .context = context, .count = count, .chunk = chunk, .left = PTHREAD_COND_INITIALIZER};
+	int64_t chunks = count / chunk + (count % chunk > 0);
+	int64_t helpers = zcc_threads_get() - 1;
+	if (helpers > chunks - 1)
+		helpers = chunks - 1;
+	if (helpers <= 0) {
+		run(&l);
+		return;
+	}
+	share(&l, (int32_t)helpers);
+	run(&l);
+	pthread_mutex_lock(&pool.mutex);
+	unlist(&l);
+	while (l.running > 0)
+		pthread_cond_wait(&l.left, &pool.mutex);
+	pthread_mutex_unlock(&pool.mutex);
+	pthread_cond_destroy(&l.left);
+}
