@@ -54,6 +54,4 @@ typedef struct zcci_device_ops {
 typedef const zcci_device_ops *(*zcci_device_plugin)(uint32_t core_version);
 #define ZCCI_DEVICE_PLUGIN_SYMBOL "zcc_device_plugin"
 
-extern const zcci_device_ops zcci_host_ops;
-
 #endif

@@ -13,8 +13,9 @@ typedef struct zcc_device zcc_device;
 typedef struct zcc_stream zcc_stream;
 typedef struct zcc_event zcc_event;
 
-/* "host"; "late:host" with ",lazy" (default), ",eager" or ",shuffle=SEED" behind it ($ZCC_LATE gives the same words); "cuda:N". NULL or "" takes
- * $ZCC_DEVICE, else "host". ZCC_EINVAL for a name that is none (lists the known), ZCC_EDEVICE with the plug-in's or the driver's words. */
+/* "host"; "late:host" with ",lazy" (default), ",eager" or ",shuffle=SEED" behind it ($ZCC_LATE gives the same words); a shuffle without a
+ * seed takes $ZCC_SEED, else draws one and prints it to stderr; "cuda:N". NULL or "" takes $ZCC_DEVICE, else "host". A name that is open already
+ * gives the same device once more. ZCC_EINVAL for a name that is none (lists the known), ZCC_EDEVICE with the plug-in's or the driver's words. */
 ZCC_API zcc_status zcc_device_open(const char *name, zcc_device **device, zcc_error *error);
 /* Drops the caller's reference; streams, events and memory of the device keep it open. NULL is allowed. */
 ZCC_API void zcc_device_close(zcc_device *device);
@@ -34,17 +35,18 @@ enum {
 
 /* bytes >= 0, contents undefined, aligned to 256. ZCC_ENOMEM names asked and free bytes. */
 ZCC_API zcc_status zcc_device_malloc(zcc_device *device, int64_t bytes, void **data, zcc_error *error);
-/* Waits for work in flight that uses it. NULL is allowed. */
+/* Waits for work in flight that uses it. The start of an allocation of this very device, or NULL. */
 ZCC_API void zcc_device_free(zcc_device *device, void *data);
 /* Page-locked host memory, zeroed, that the device copies from and to asynchronously; readable and writable by the caller. Use a pool
  * (zcc/pool.h) rather than this. ZCC_ENOMEM names asked bytes and the limit. */
 ZCC_API zcc_status zcc_pinned_malloc(zcc_device *device, int64_t bytes, void **data, zcc_error *error);
 ZCC_API void zcc_pinned_free(zcc_device *device, void *data);
-/* ZCC_AT_ of an address. Memory that the device does not know is pageable. */
+/* ZCC_AT_ of any address, also inside an allocation. Memory that the device does not know is pageable. ZCC_ESTALE for device memory that has been
+ * freed, which the calls for work report likewise; they give ZCC_EINVAL for a range that goes past the end of its allocation. */
 ZCC_API zcc_status zcc_device_place(zcc_device *device, const void *data, int32_t *place, zcc_error *error);
 
 /* A device allocation as bytes that another process of the same user on this machine can import; the exporter keeps it allocated. The import
- * is freed with zcc_device_free. */
+ * is freed with zcc_device_free. ZCC_EFORMAT for a handle that is none of this device, ZCC_ESTALE where the exporter is gone. */
 enum { ZCC_EXPORT_BYTES = 128 };
 ZCC_API zcc_status zcc_device_export(zcc_device *device, void *data, uint8_t handle[128], zcc_error *error);
 ZCC_API zcc_status zcc_device_import(zcc_device *device, const uint8_t handle[128], void **data, int64_t *bytes, zcc_error *error);
@@ -70,7 +72,8 @@ ZCC_API zcc_status zcc_event_test(zcc_event *event, int32_t *done, zcc_error *er
 
 /* ---- work ---- */
 
-/* Any place to any place of this device and the host. Pageable memory is allowed and may make the call block. No overlap. */
+/* Any place to any place of this device and the host. Pageable memory is allowed and may make the call block; a pageable source has been read
+ * when it returns (a target is complete only after a wait, as any). No overlap. */
 ZCC_API zcc_status zcc_copy_async(zcc_stream *stream, void *target, const void *source, int64_t bytes, zcc_error *error);
 /* `rows` rows of `bytes`, pitch_bytes apart on each side. */
 ZCC_API zcc_status zcc_copy_2d_async(zcc_stream *stream, void *target, int64_t target_pitch_bytes, const void *source,
