@@ -78,7 +78,7 @@ static zcc_status read_kind(const char *text, const char *end, zcci_device_name 
 static void print(zcci_device_name *name)
 {
 	char number[16] = "", mode[48] = "";
-	if (strcmp(name->kind, "host") != 0)
+	if (strcmp(name->kind, "host") != 0 || name->index != 0)
 		snprintf(number, sizeof number, ":%d", (int)name->index);
 	if (name->late == ZCCI_LATE_SHUFFLE)
 		snprintf(mode, sizeof mode, ",shuffle=%llu", (unsigned long long)name->seed);

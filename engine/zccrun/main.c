@@ -7,9 +7,10 @@
 
 #include "launch.h"
 #include "state.h"
+#include "zcc/device.h"
 
 static const char usage[] =
-	"Usage: zccrun [--help] [--version] [--debug] RECIPE.lua [argument ...]\n"
+	"Usage: zccrun [--help] [--version] [--devices] [--debug] RECIPE.lua [argument ...]\n"
 	"\n"
 	"Runs a recipe: on this process alone, or on all processes of `mpirun -n N zccrun ...` or `srun`.\n"
 	"\n"
@@ -17,6 +18,7 @@ static const char usage[] =
 	"                  the recipes that come with zcc. `zccrun RECIPE.lua --help` prints its arguments.\n"
 	"  -h, --help      print this help\n"
 	"  --version       print the version\n"
+	"  --devices       print the devices of this machine, by the names that --device and ZCC_DEVICE take\n"
 	"  --debug         print a Lua traceback with an error (ZCC_DEBUG=1 does the same)\n"
 	"\n"
 	"Exit status: 0 done, 1 failed, 2 misused.\n";
@@ -46,11 +48,20 @@ static bool find_root(char root[PATH_MAX])
 	return has_library(root);
 }
 
+static void print_devices(void)
+{
+	char name[32], about[256];
+	int32_t found = 0;
+	for (int32_t i = 0; zcc_device_list(i, name, about, &found, NULL) == ZCC_OK && found; i++)
+		printf("%-10s %s\n", name, about);
+}
+
 int main(int argc, char **argv)
 {
 	bool debug = getenv("ZCC_DEBUG") != NULL && strcmp(getenv("ZCC_DEBUG"), "0") != 0;
 	bool help = false;
 	bool version = false;
+	bool list_devices = false;
 	const char *unknown = NULL;
 	int i = 1;
 	for (; i < argc && argv[i][0] == '-' && unknown == NULL; i++) {
@@ -58,6 +69,8 @@ int main(int argc, char **argv)
 			help = true;
 		else if (strcmp(argv[i], "--version") == 0)
 			version = true;
+		else if (strcmp(argv[i], "--devices") == 0)
+			list_devices = true;
 		else if (strcmp(argv[i], "--debug") == 0)
 			debug = true;
 		else
@@ -73,11 +86,13 @@ int main(int argc, char **argv)
 		snprintf(message, sizeof message, "unknown option %.200s\nTry 'zccrun --help'.", unknown);
 		launch_end(comm, 2, message, false);
 	}
-	if (help || version) {
-		if (first)
-			fputs(help ? usage : "zccrun ", stdout);
-		if (first && !help)
-			puts(zcc_version());
+	if (help || version || list_devices) {
+		if (first && help)
+			fputs(usage, stdout);
+		else if (first && version)
+			printf("zccrun %s\n", zcc_version());
+		else if (first)
+			print_devices();
 		launch_end(comm, 0, NULL, false);
 	}
 	if (i >= argc)

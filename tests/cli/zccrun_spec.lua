@@ -67,6 +67,16 @@ describe("zccrun", function()
 		assert.is_truthy(out:find("^zccrun %d+%.%d+%.%d+\n$"))
 	end)
 
+	it("lists_the_devices_of_this_machine_and_says_why_one_is_missing", function()
+		local status, out, err = zccrun("--devices")
+		assert.are.equal(0, status)
+		assert.are.equal("", err)
+		assert.is_truthy(out:find("^host +this machine"))
+		assert.is_truthy(out:find("\nlate:host +for tests"))
+		assert.is_truthy(out:find("\ncuda:?%d* +[^\n]+\n"))
+		assert.is_truthy(select(2, zccrun("--help")):find("--devices", 1, true))
+	end)
+
 	it("prints_a_recipes_arguments", function()
 		local status, out, err = zccrun(recipes .. "arguments.lua --staging nonsense --help")
 		assert.are.equal(0, status)
@@ -76,7 +86,8 @@ describe("zccrun", function()
 	end)
 
 	it("speaks_once_whatever_the_number_of_processes", function()
-		for _, arguments in ipairs{ "--help", "--version", recipes .. "arguments.lua --help", recipes .. "arguments.lua" } do
+		local file = recipes .. "arguments.lua"
+		for _, arguments in ipairs{ "--help", "--version", "--devices", file .. " --help", file } do
 			local _, alone = zccrun(arguments)
 			local status, out = mpirun(4, arguments)
 			assert.are.equal(0, status)
