@@ -8,6 +8,7 @@
 #include "zcc/device.h"
 #include "zcc/ema.h"
 #include "zcc/adamw.h"
+#include "zcc/pool.h"
 #include "zcc/affine.h"
 #include "zcc/store.h"
 #include "zcc/transfer.h"
