@@ -6,7 +6,7 @@
 
 #include "zcc/device.h"
 
-enum { ZCCI_DEVICE_NAME_BYTES = 64 };
+enum { ZCCI_DEVICE_NAME_BYTES = 96 };
 
 typedef struct zcci_device_name {
 	char kind[16];    /* "host", "cuda" */
