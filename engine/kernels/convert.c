@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "kernels/convert_avx2.h"
+#include "kernels/cpu.h"
 #include "kernels/value.h"
 
 static bool is_floating(int32_t dtype)
@@ -118,33 +120,49 @@ static void scale(double *values, double factor, int64_t count)
 		values[i] *= factor;
 }
 
+/* Between F32 and a half, whatever path. */
+static void convert_direct(convert_function *plain, char *target, int32_t target_dtype, const char *source, int32_t source_dtype,
+                           int64_t count)
+{
+	int64_t done = 0;
+#ifdef __x86_64__
+	if (zcci_cpu_path() == ZCCI_CPU_AVX2)
+		done = zcci_convert_avx2(target, target_dtype, source, source_dtype, count);
+#endif
+	plain(target + done * zcc_dtype_bytes(target_dtype), source + done * zcc_dtype_bytes(source_dtype), count - done);
+}
+
 enum { BLOCK_ELEMS = 512 };
+
+static void convert_through_f64(char *target, int32_t target_dtype, const char *source, int32_t source_dtype, double factor,
+                                int64_t count)
+{
+	double values[BLOCK_ELEMS];
+	while (count > 0) {
+		int64_t n = count < BLOCK_ELEMS ? count : BLOCK_ELEMS;
+		load(values, source_dtype, source, n);
+		if (factor != 1)
+			scale(values, factor, n);
+		store(target, target_dtype, values, n);
+		target += n * zcc_dtype_bytes(target_dtype);
+		source += n * zcc_dtype_bytes(source_dtype);
+		count -= n;
+	}
+}
 
 void zcci_convert(void *target, int32_t target_dtype, const void *source, int32_t source_dtype, double factor, int64_t count)
 {
 	if (count <= 0)
 		return;
-	int64_t target_bytes = zcc_dtype_bytes(target_dtype), source_bytes = zcc_dtype_bytes(source_dtype);
 	if (factor == 1 && target_dtype == source_dtype) {
-		memcpy(target, source, (size_t)(count * source_bytes));
+		memcpy(target, source, (size_t)(count * zcc_dtype_bytes(source_dtype)));
 		return;
 	}
-	convert_function *convert = factor == 1 ? direct(target_dtype, source_dtype) : NULL;
-	if (convert != NULL) {
-		convert(target, source, count);
-		return;
-	}
-	double values[BLOCK_ELEMS];
-	char *out = target;
-	const char *in = source;
-	while (count > 0) {
-		int64_t n = count < BLOCK_ELEMS ? count : BLOCK_ELEMS;
-		load(values, source_dtype, in, n);
-		if (factor != 1)
-			scale(values, factor, n);
-		store(out, target_dtype, values, n);
-		out += n * target_bytes;
-		in += n * source_bytes;
-		count -= n;
-	}
+	uint32_t mode = zcci_float_enter();
+	convert_function *plain = factor == 1 ? direct(target_dtype, source_dtype) : NULL;
+	if (plain != NULL)
+		convert_direct(plain, target, target_dtype, source, source_dtype, count);
+	else
+		convert_through_f64(target, target_dtype, source, source_dtype, factor, count);
+	zcci_float_leave(mode);
 }

@@ -1,0 +1,88 @@
+#include "kernels/convert_avx2.h"
+
+#ifdef __x86_64__
+
+#include <stdbool.h>
+
+#include "kernels/avx2.h"
+
+/* What does not fit the caches is limited by how many reads are under way at a time, which is most where a core follows several streams: a
+ * block is read as STRETCHES stretches side by side, PREFETCH_BYTES ahead, and written past the caches. (One stream reaches 0.55 to 0.65
+ * of memcpy's rate here, this 0.86 to 0.89.) */
+enum { UNIT = 16, TURN = 2 * UNIT, STRETCH = 16384, STRETCHES = 8, BLOCK = STRETCHES * STRETCH, PREFETCH_BYTES = 512, LINE = 64 };
+
+ZCCI_AVX2_INLINE __m256 widen(const char *source, int32_t dtype)
+{
+	__m256 x = zcci_load_avx2(source, dtype);
+	__m256 quiet = _mm256_or_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x400000)));
+	return _mm256_blendv_ps(x, quiet, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
+ZCCI_AVX2_INLINE void put(char *target, __m256i bits, bool stream)
+{
+	if (stream)
+		_mm256_stream_si256((__m256i *)(void *)target, bits);
+	else
+		_mm256_storeu_si256((__m256i *)(void *)target, bits);
+}
+
+/* One unit, read and written whole. */
+ZCCI_AVX2_INLINE void convert_unit(char *target, int32_t target_dtype, const char *source, int32_t source_dtype, bool stream)
+{
+	if (target_dtype == ZCC_F32) {
+		__m256 low = widen(source, source_dtype), high = widen(source + 16, source_dtype);
+		put(target, _mm256_castps_si256(low), stream);
+		put(target + 32, _mm256_castps_si256(high), stream);
+		return;
+	}
+	__m256 low = zcci_load_avx2(source, ZCC_F32), high = zcci_load_avx2(source + 32, ZCC_F32);
+	put(target, zcci_narrow_avx2(low, high, target_dtype), stream);
+}
+
+ZCCI_AVX2_INLINE void convert_block(char *target, int32_t to, const char *source, int32_t from)
+{
+	int64_t target_bytes = to == ZCC_F32 ? 4 : 2, source_bytes = from == ZCC_F32 ? 4 : 2;
+	for (int64_t i = 0; i < STRETCH; i += TURN)
+		for (int64_t k = i; k < BLOCK; k += STRETCH) {
+			const char *in = source + k * source_bytes;
+			char *out = target + k * target_bytes;
+			for (int64_t line = 0; line < TURN * source_bytes; line += LINE)
+				_mm_prefetch(in + PREFETCH_BYTES + line, _MM_HINT_T0);
+			convert_unit(out, to, in, from, true);
+			convert_unit(out + UNIT * target_bytes, to, in + UNIT * source_bytes, from, true);
+		}
+}
+
+/* Inlined for each pair, so that the dtypes are constants. */
+ZCCI_AVX2_INLINE int64_t convert(char *target, int32_t to, const char *source, int32_t from, int64_t count)
+{
+	int64_t target_bytes = to == ZCC_F32 ? 4 : 2, source_bytes = from == ZCC_F32 ? 4 : 2;
+	int64_t done = 0;
+	int64_t head_bytes = (int64_t)(-(uintptr_t)target % LINE);
+	int64_t head = head_bytes % target_bytes == 0 ? head_bytes / target_bytes : count;
+	bool stream = count >= BLOCK + TURN && head < count;
+	if (stream) {
+		/* The units before the first whole line overlap it. */
+		for (; done < head; done += UNIT)
+			convert_unit(target + done * target_bytes, to, source + done * source_bytes, from, false);
+		for (done = head; count - done >= BLOCK; done += BLOCK)
+			convert_block(target + done * target_bytes, to, source + done * source_bytes, from);
+		_mm_sfence();
+	}
+	for (; count - done >= UNIT; done += UNIT)
+		convert_unit(target + done * target_bytes, to, source + done * source_bytes, from, false);
+	return done;
+}
+
+ZCCI_AVX2 int64_t zcci_convert_avx2(char *target, int32_t target_dtype, const char *source, int32_t source_dtype, int64_t count)
+{
+	if (target_dtype == ZCC_BF16)
+		return convert(target, ZCC_BF16, source, ZCC_F32, count);
+	if (target_dtype == ZCC_F16)
+		return convert(target, ZCC_F16, source, ZCC_F32, count);
+	if (source_dtype == ZCC_BF16)
+		return convert(target, ZCC_F32, source, ZCC_BF16, count);
+	return convert(target, ZCC_F32, source, ZCC_F16, count);
+}
+
+#endif
