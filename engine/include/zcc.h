@@ -9,6 +9,7 @@
 #include "zcc/ema.h"
 #include "zcc/adamw.h"
 #include "zcc/pool.h"
+#include "zcc/offload.h"
 #include "zcc/copyback.h"
 #include "zcc/affine.h"
 #include "zcc/store.h"
