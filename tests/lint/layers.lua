@@ -19,8 +19,8 @@ local below = {
 }
 -- Topic header of zcc/ -> the folder that implements it.
 local topics = { base = "base", json = "base", threads = "base", affine = "affine", state = "state", store = "store",
-	device = "device", pool = "staging", copyback = "staging", offload = "staging", ema = "staging", adamw = "staging", job = "job",
-	transfer = "transfer" }
+	device = "device", pool = "staging", copyback = "staging", offload = "staging", ema = "staging", adamw = "staging",
+	job = "job", transfer = "transfer" }
 
 local faults = {}
 
