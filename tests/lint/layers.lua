@@ -76,8 +76,37 @@ local function check_include(path, line, folder, included)
 	end
 end
 
+-- Plug-ins are folders in the folder of their layer. Only they know the headers of their vendor, and nobody else
+-- knows theirs.
+local plugins = { "device/cuda", "transfer/nccl" }
+local vendor = { "^cuda", "^nccl" }
+
+local function plugin_of(path)
+	for _, folder in ipairs(plugins) do
+		if path:find(folder .. "/", 1, true) then
+			return folder
+		end
+	end
+end
+
+local function check_plugin(path, number, line)
+	local included = line:match('^%s*#%s*include%s+["<]([^">]+)[">]')
+	if not included then
+		return
+	end
+	local own, theirs = plugin_of(path), plugin_of(included)
+	if theirs and theirs ~= own then
+		complain("%s:%d: %s belongs to a plug-in", path, number, included)
+	end
+	for _, pattern in ipairs(vendor) do
+		if not own and included:find(pattern) then
+			complain("%s:%d: only a plug-in may include %s", path, number, included)
+		end
+	end
+end
+
 local count = 0
-for _, path in ipairs(files "engine/*/*.[ch]") do
+for _, path in ipairs(files "engine/*/*.[ch] engine/*/*/*.[ch] engine/*/*/*.cu") do
 	local folder = path:match("^engine/([^/]+)/")
 	if folder ~= "include" then
 		if not below[folder] then
@@ -89,6 +118,7 @@ for _, path in ipairs(files "engine/*/*.[ch]") do
 					count = count + 1
 					check_include(path, number, folder, included)
 				end
+				check_plugin(path, number, line)
 			end)
 		end
 	end
