@@ -1,0 +1,26 @@
+# The CUDA plug-in over a stand-in for the CUDA runtime (standin.h), which is linked in place of libcudart. It lies in a folder with what is
+# to find it there: a library looks for plug-ins beside itself, and so does a program that holds the engine.
+if(NOT ZCC_HAS_CUDA)
+  return()
+endif()
+set(STANDIN_FOLDER ${CMAKE_CURRENT_BINARY_DIR}/cuda)
+file(MAKE_DIRECTORY ${STANDIN_FOLDER})
+file(GLOB KERNEL_REFERENCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/engine/kernels/*.c)
+file(GLOB STANDIN_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/standin*.c)
+zcc_add_plugin(zcc_cuda_standin "zcc_device_plugin; standin_*" ${ZCC_CUDA_SOURCES} ${STANDIN_SOURCES} ${KERNEL_REFERENCES}
+               ${PROJECT_SOURCE_DIR}/engine/base/threads.c)
+target_link_libraries(zcc_cuda_standin PRIVATE Threads::Threads m)
+set_target_properties(zcc_cuda_standin PROPERTIES OUTPUT_NAME zcc_cuda LIBRARY_OUTPUT_DIRECTORY ${STANDIN_FOLDER})
+
+file(GLOB CUDA_TESTS CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/test_*.c)
+foreach(source ${CUDA_TESTS})
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
+  target_include_directories(${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(${name} PRIVATE zcc_objects PkgConfig::CMOCKA ${CMAKE_DL_LIBS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${STANDIN_FOLDER})
+  add_dependencies(${name} zcc_cuda_standin)
+  add_test(NAME cuda.${name} COMMAND ${name})
+  set_tests_properties(cuda.${name} PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77 LABELS cuda)
+endforeach()
