@@ -260,13 +260,16 @@ static zcc_status stream_wait_event(void *device, void *stream, void *event, zcc
 	if (i == NULL)
 		return ZCC_ENOMEM;
 	late_device *d = enter(device);
-	if (e->last == NULL || e->last->done) {
+	/* A failure before the event goes on to who waits for it. */
+	if (e->last == NULL || (e->last->done && e->last->status == ZCC_OK)) {
 		zcci_free(i);
 	} else {
 		i->mark = e->last;
 		i->mark->refs++;
 		zcci_late_append(stream, i);
 	}
+	if (d->mode == ZCCI_LATE_EAGER)
+		zcci_late_finish_stream(d, stream, false, NULL);
 	zcci_late_stir(d);
 	leave(d);
 	return ZCC_OK;
@@ -319,7 +322,7 @@ static zcc_status event_wait(void *device, void *event, zcc_error *error)
 	late_mark *mark = ((late_event *)event)->last;
 	zcc_status status = ZCC_OK;
 	if (mark != NULL && (status = zcci_late_finish_mark(d, mark, error)) == ZCC_OK && mark->status != ZCC_OK)
-		status = zcci_fail(error, mark->status, 0, "event wait", "work before this event failed; a wait for its stream says how");
+		status = zcci_fail(error, mark->status, 0, "event wait", "work before this event failed; a wait for the stream says how");
 	leave(d);
 	return status;
 }

@@ -110,6 +110,9 @@ static void step(late_device *device, late_stream *s)
 		i->mark->done = true;
 		i->mark->status = s->fault.status;
 		i->mark->stream = NULL;
+	} else if (i->mark->status != ZCC_OK && s->fault.status == ZCC_OK) {
+		zcci_fail(&s->fault, i->mark->status, 0, "stream wait",
+		          "work before an event failed that this stream waited for; a wait for that work's own stream says how");
 	}
 	zcci_late_drop_mark(i->mark);
 	zcci_free(i->snapshot);
