@@ -2,8 +2,9 @@
  *
  *     status = ZCCI_WAIT(copyback_reuse, zcc_event_wait(event, error));
  *
- * is the call alone, but in a source compiled with -DZCCI_OMIT_copyback_reuse=1 it is ZCC_OK and the call is not made (its arguments are not
- * evaluated). zcc_add_omit_test in tests/CMakeLists.txt builds a program for each wait with just that one left out; it has to see wrong bytes. */
+ * is the call alone, but in a source compiled with -DZCCI_OMIT_copyback_reuse=1 it is ZCC_OK and the call is not made
+ * (its arguments are not evaluated). zcc_add_omit_test in tests/CMakeLists.txt builds a program for each wait with just
+ * that one left out; it has to see wrong bytes. */
 #ifndef ZCCI_OMIT_H
 #define ZCCI_OMIT_H
 

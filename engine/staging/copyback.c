@@ -10,32 +10,35 @@
 
 void zcc_copyback_options_init(zcc_copyback_options *options)
 {
-	*options = (zcc_copyback_options){.struct_bytes = sizeof *options, .dtype = ZCC_BF16, .pinning = 1, .buffer_elems = 1 << 26};
+	*options = (zcc_copyback_options){
+	        .struct_bytes = sizeof *options, .dtype = ZCC_BF16, .pinning = 1, .buffer_elems = 1 << 26};
 }
 
 static zcc_status check_options(const zcc_copyback_options *options, zcc_error *error)
 {
 	const char *operation = "copy-back create";
 	if (options->struct_bytes != sizeof *options)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "options of %u bytes, this library's have %zu", options->struct_bytes,
-		                 sizeof *options);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "options of %u bytes, this library's have %zu",
+		                 options->struct_bytes, sizeof *options);
 	if (options->dtype != ZCC_BF16 && options->dtype != ZCC_F16 && options->dtype != ZCC_F32) {
 		const char *name = zcc_dtype_name(options->dtype);
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "dtype %d (%s); BF16, F16 and F32 can be copied back", options->dtype,
-		                 name != NULL ? name : "none");
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "dtype %d (%s); BF16, F16 and F32 can be copied back",
+		                 options->dtype, name != NULL ? name : "none");
 	}
 	if (options->pinning != 0 && options->pinning != 1)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "pinning is %d; 0 or 1 is allowed", options->pinning);
 	if ((options->pool_flags & ~(uint32_t)ZCC_POOL_OR_UNPINNED) != 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "pool flags %#x; only %#x is known", options->pool_flags,
-		                 ZCC_POOL_OR_UNPINNED);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "pool flags %#x; only %#x is known",
+		                 options->pool_flags, ZCC_POOL_OR_UNPINNED);
 	int64_t bytes;
 	if (options->buffer_elems < 1 || zcci_mul_overflows(options->buffer_elems, 8, &bytes))
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "buffers of %" PRId64 " elements", options->buffer_elems);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "buffers of %" PRId64 " elements",
+		                 options->buffer_elems);
 	return ZCC_OK;
 }
 
-zcc_status zcc_copyback_create(zcc_device *device, const zcc_copyback_options *options, zcc_copyback **copyback, zcc_error *error)
+zcc_status zcc_copyback_create(zcc_device *device, const zcc_copyback_options *options, zcc_copyback **copyback,
+                               zcc_error *error)
 {
 	zcc_copyback_options defaults;
 	zcc_copyback_options_init(&defaults);
@@ -144,7 +147,8 @@ zcc_status zcci_copyback_enter(zcc_copyback *copyback, const char *operation, zc
 void zcci_copyback_leave(zcc_copyback *copyback, zcc_status status)
 {
 	if (status != ZCC_OK) {
-		/* The only wait that does not give way to signals: what is in flight uses memory that the caller may free next. */
+		/* The only wait that does not give way to signals: what is in flight uses memory that the caller may
+		 * free next. */
 		zcc_stream_destroy(copyback->stream);
 		copyback->stream = NULL;
 	}
@@ -226,24 +230,27 @@ zcc_status zcci_copyback_interrupted(const char *operation, zcc_error *error)
 	return number == 0 ? ZCC_OK : zcci_fail(error, ZCC_EINTR, number, operation, "given up on signal %d", number);
 }
 
-zcc_status zcci_copyback_place(zcc_copyback *copyback, const char *operation, int64_t piece, const char *what, const void *data,
-                               int64_t elems, int64_t bytes, int32_t *place, zcc_error *error)
+zcc_status zcci_copyback_place(zcc_copyback *copyback, const char *operation, int64_t piece, const char *what,
+                               const void *data, int64_t elems, int64_t bytes, int32_t *place, zcc_error *error)
 {
 	int64_t total;
 	if (elems < 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "piece %" PRId64 " has %" PRId64 " elements", piece, elems);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "piece %" PRId64 " has %" PRId64 " elements", piece,
+		                 elems);
 	if (zcci_mul_overflows(elems, bytes, &total))
-		return zcci_fail(error, ZCC_EOVERFLOW, 0, operation, "piece %" PRId64 ": the bytes of %" PRId64 " elements do not fit 63 bits",
-		                 piece, elems);
+		return zcci_fail(error, ZCC_EOVERFLOW, 0, operation,
+		                 "piece %" PRId64 ": the bytes of %" PRId64 " elements do not fit 63 bits", piece,
+		                 elems);
 	*place = 0;
 	if (elems == 0)
 		return ZCC_OK;
 	if (data == NULL)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "piece %" PRId64 ": the %s of %" PRId64 " elements is NULL", piece, what,
-		                 elems);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation,
+		                 "piece %" PRId64 ": the %s of %" PRId64 " elements is NULL", piece, what, elems);
 	if ((uintptr_t)data % (uintptr_t)bytes != 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "piece %" PRId64 ": the %s is at %p, no multiple of its %" PRId64
-		                 " bytes an element", piece, what, data, bytes);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation,
+		                 "piece %" PRId64 ": the %s is at %p, no multiple of its %" PRId64 " bytes an element",
+		                 piece, what, data, bytes);
 	int32_t first = 0, last = 0;
 	zcc_status status = zcc_device_place(copyback->device, data, &first, error);
 	if (status == ZCC_OK)
@@ -252,8 +259,9 @@ zcc_status zcci_copyback_place(zcc_copyback *copyback, const char *operation, in
 		return zcci_context(error, status, "piece %" PRId64 ": %s", piece, what);
 	if (first != last)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation,
-		                 "piece %" PRId64 ": the %s of %" PRId64 " bytes begins in one place (%d) and ends in another (%d)", piece, what,
-		                 total, first, last);
+		                 "piece %" PRId64 ": the %s of %" PRId64
+		                 " bytes begins in one place (%d) and ends in another (%d)",
+		                 piece, what, total, first, last);
 	*place = first;
 	return ZCC_OK;
 }

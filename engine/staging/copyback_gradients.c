@@ -46,7 +46,10 @@ typedef struct gather {
 
 static void add(gather *g, float *target, const void *source, int64_t elems)
 {
-	sum s = {.target = target, .source = source, .dtype = g->copyback->dtype, .elem_bytes = (int32_t)g->copyback->elem_bytes,
+	sum s = {.target = target,
+	         .source = source,
+	         .dtype = g->copyback->dtype,
+	         .elem_bytes = (int32_t)g->copyback->elem_bytes,
 	         .accumulate = g->accumulate};
 	zcci_parallel(elems, CHUNK_ELEMS, sum_chunk, &s);
 	g->done_elems += elems;
@@ -76,7 +79,8 @@ static zcc_status fetch_staged(gather *g, const zcc_copyback_piece *piece, zcc_e
 		status = zcci_copyback_interrupted(operation, error);
 		if (status == ZCC_OK)
 			status = zcc_copy_async(copyback->stream, copyback->buffers[turn],
-			                        (const char *)piece->source + at * copyback->elem_bytes, n * copyback->elem_bytes, error);
+			                        (const char *)piece->source + at * copyback->elem_bytes,
+			                        n * copyback->elem_bytes, error);
 		if (status == ZCC_OK)
 			status = zcc_event_record(copyback->events[turn], copyback->stream, error);
 		if (status == ZCC_OK)
@@ -100,7 +104,8 @@ static zcc_status fetch_through_scratch(gather *g, const zcc_copyback_piece *pie
 		int64_t n = piece->elems - at < copyback->buffer_elems ? piece->elems - at : copyback->buffer_elems;
 		status = zcci_copyback_interrupted(operation, error);
 		if (status == ZCC_OK)
-			status = zcc_copy_async(copyback->stream, copyback->scratch, (const char *)piece->source + at * copyback->elem_bytes,
+			status = zcc_copy_async(copyback->stream, copyback->scratch,
+			                        (const char *)piece->source + at * copyback->elem_bytes,
 			                        n * copyback->elem_bytes, error);
 		if (status == ZCC_OK)
 			status = ZCCI_WAIT(copyback_scratch_fetch, zcc_stream_wait(copyback->stream, error));
@@ -120,18 +125,21 @@ typedef enum way {
 	BY_SCRATCH, /* copied into ordinary memory, widened there by the CPU */
 } way;
 
-static zcc_status choose(const gather *g, const zcc_copyback_piece *piece, int64_t number, way *chosen, zcc_error *error)
+static zcc_status choose(const gather *g, const zcc_copyback_piece *piece, int64_t number, way *chosen,
+                         zcc_error *error)
 {
 	zcc_copyback *copyback = g->copyback;
 	int32_t source, target;
-	zcc_status status = zcci_copyback_place(copyback, operation, number, "source", piece->source, piece->elems, copyback->elem_bytes,
-	                                        &source, error);
+	zcc_status status = zcci_copyback_place(copyback, operation, number, "source", piece->source, piece->elems,
+	                                        copyback->elem_bytes, &source, error);
 	if (status == ZCC_OK)
-		status = zcci_copyback_place(copyback, operation, number, "target", piece->target, piece->elems, 4, &target, error);
+		status = zcci_copyback_place(copyback, operation, number, "target", piece->target, piece->elems, 4,
+		                             &target, error);
 	if (status != ZCC_OK)
 		return status;
 	if (target == ZCC_AT_DEVICE)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "piece %lld: the target is device memory; gradients are gathered on the host",
+		return zcci_fail(error, ZCC_EINVAL, 0, operation,
+		                 "piece %lld: the target is device memory; gradients are gathered on the host",
 		                 (long long)number);
 	bool same_dtype = copyback->dtype == ZCC_F32;
 	if (piece->elems == 0)
@@ -166,7 +174,8 @@ static zcc_status fetch_piece(gather *g, const zcc_copyback_piece *piece, way ch
 	else if (copyback->dtype == ZCC_F32)
 		status = zcc_copy_async(copyback->stream, piece->target, piece->source, piece->elems * 4, error);
 	else
-		status = zcc_cast_async(copyback->stream, piece->target, ZCC_F32, piece->source, copyback->dtype, piece->elems, error);
+		status = zcc_cast_async(copyback->stream, piece->target, ZCC_F32, piece->source, copyback->dtype,
+		                        piece->elems, error);
 	if (status == ZCC_OK)
 		zcci_copyback_count(copyback, false, piece->elems, 0);
 	return status;
@@ -196,15 +205,17 @@ static zcc_status run(gather *g, const zcc_copyback_piece *pieces, int64_t n_pie
 	if (status == ZCC_OK)
 		status = zcci_copyback_finish(g->copyback, error);
 	if (status != ZCC_OK && g->accumulate)
-		zcci_context(error, status, "after %lld elements, in order of the pieces, had been added", (long long)g->done_elems);
+		zcci_context(error, status, "after %lld elements, in order of the pieces, had been added",
+		             (long long)g->done_elems);
 	return status;
 }
 
-zcc_status zcc_copyback_gradients(zcc_copyback *copyback, const zcc_copyback_piece *pieces, int64_t n_pieces, int32_t accumulate,
-                                  zcc_error *error)
+zcc_status zcc_copyback_gradients(zcc_copyback *copyback, const zcc_copyback_piece *pieces, int64_t n_pieces,
+                                  int32_t accumulate, zcc_error *error)
 {
 	if (n_pieces < 0 || (n_pieces > 0 && pieces == NULL))
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "%lld pieces at %p", (long long)n_pieces, (const void *)pieces);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "%lld pieces at %p", (long long)n_pieces,
+		                 (const void *)pieces);
 	zcc_status status = zcci_copyback_enter(copyback, operation, error);
 	if (status != ZCC_OK)
 		return status;

@@ -6,7 +6,8 @@
 #include "base/threads.h"
 #include "kernels/strided.h"
 
-/* A buffer is filled and sent slice by slice, so that the first copy begins early and reads what is still in a cache. */
+/* A buffer is filled and sent slice by slice, so that the first copy begins early and reads what is still in a cache.
+ */
 enum { SLICE_ELEMS = 1 << 18, CAST_CHUNK_ELEMS = 1 << 15 };
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -15,21 +16,22 @@ static int64_t smaller(int64_t a, int64_t b)
 }
 
 /* One buffer's worth; the buffer is free. */
-static zcc_status send_buffer(zcc_copyback *copyback, char *buffer, char *target, int64_t offset, int64_t elems, zcci_copyback_fill *fill,
-                              void *context, zcc_error *error)
+static zcc_status send_buffer(zcc_copyback *copyback, char *buffer, char *target, int64_t offset, int64_t elems,
+                              zcci_copyback_fill *fill, void *context, zcc_error *error)
 {
 	zcc_status status = ZCC_OK;
 	for (int64_t at = 0; at < elems && status == ZCC_OK; at += SLICE_ELEMS) {
 		int64_t n = smaller(elems - at, SLICE_ELEMS), bytes = n * copyback->elem_bytes;
 		char *slice = buffer + at * copyback->elem_bytes;
 		fill(context, slice, offset + at, n);
-		status = zcc_copy_async(copyback->stream, target + (offset + at) * copyback->elem_bytes, slice, bytes, error);
+		status = zcc_copy_async(copyback->stream, target + (offset + at) * copyback->elem_bytes, slice, bytes,
+		                        error);
 	}
 	return status;
 }
 
-static zcc_status send_through_buffers(zcc_copyback *copyback, char *target, int64_t elems, zcci_copyback_fill *fill, void *context,
-                                       zcc_error *error)
+static zcc_status send_through_buffers(zcc_copyback *copyback, char *target, int64_t elems, zcci_copyback_fill *fill,
+                                       void *context, zcc_error *error)
 {
 	zcc_status status = ZCC_OK;
 	int64_t copies = 0;
@@ -40,8 +42,8 @@ static zcc_status send_through_buffers(zcc_copyback *copyback, char *target, int
 		if (status == ZCC_OK)
 			status = ZCCI_WAIT(copyback_reuse, zcc_event_wait(copyback->events[turn], error));
 		if (status == ZCC_OK)
-			status = send_buffer(copyback, copyback->buffers[turn], target, at, smaller(elems - at, copyback->buffer_elems), fill, context,
-			                     error);
+			status = send_buffer(copyback, copyback->buffers[turn], target, at,
+			                     smaller(elems - at, copyback->buffer_elems), fill, context, error);
 		if (status == ZCC_OK)
 			status = zcc_event_record(copyback->events[turn], copyback->stream, error);
 	}
@@ -50,9 +52,10 @@ static zcc_status send_through_buffers(zcc_copyback *copyback, char *target, int
 	return status;
 }
 
-/* As a copy without staging goes: cast, copy, wait, one after the other. */
-static zcc_status send_through_scratch(zcc_copyback *copyback, char *target, int64_t elems, zcci_copyback_fill *fill, void *context,
-                                       zcc_error *error)
+/* As a copy without staging goes: cast, copy, wait, one after the other. Of all waits here this is the one that no test
+ * can miss: late:X reads ordinary memory inside the call, as CUDA mostly does, but no device has to. */
+static zcc_status send_through_scratch(zcc_copyback *copyback, char *target, int64_t elems, zcci_copyback_fill *fill,
+                                       void *context, zcc_error *error)
 {
 	zcc_status status = ZCC_OK;
 	for (int64_t at = 0; at < elems && status == ZCC_OK; at += copyback->buffer_elems) {
@@ -60,19 +63,19 @@ static zcc_status send_through_scratch(zcc_copyback *copyback, char *target, int
 		status = zcci_copyback_interrupted("copy-back", error);
 		if (status == ZCC_OK) {
 			fill(context, copyback->scratch, at, n);
-			status = zcc_copy_async(copyback->stream, target + at * copyback->elem_bytes, copyback->scratch, n * copyback->elem_bytes,
-			                        error);
+			status = zcc_copy_async(copyback->stream, target + at * copyback->elem_bytes, copyback->scratch,
+			                        n * copyback->elem_bytes, error);
 		}
 		if (status == ZCC_OK)
-			status = ZCCI_WAIT(copyback_scratch, zcc_stream_wait(copyback->stream, error));
+			status = zcc_stream_wait(copyback->stream, error);
 	}
 	if (status == ZCC_OK)
 		zcci_copyback_count(copyback, false, elems, 0);
 	return status;
 }
 
-zcc_status zcci_copyback_send(zcc_copyback *copyback, bool staged, void *target, int64_t elems, zcci_copyback_fill *fill, void *context,
-                              zcc_error *error)
+zcc_status zcci_copyback_send(zcc_copyback *copyback, bool staged, void *target, int64_t elems,
+                              zcci_copyback_fill *fill, void *context, zcc_error *error)
 {
 	return (staged ? send_through_buffers : send_through_scratch)(copyback, target, elems, fill, context, error);
 }
@@ -111,18 +114,21 @@ typedef enum way {
 	BY_SCRATCH, /* cast by the CPU into ordinary memory, copied from there */
 } way;
 
-static zcc_status choose(zcc_copyback *copyback, const zcc_copyback_piece *piece, int64_t number, way *chosen, zcc_error *error)
+static zcc_status choose(zcc_copyback *copyback, const zcc_copyback_piece *piece, int64_t number, way *chosen,
+                         zcc_error *error)
 {
 	int32_t source, target;
-	zcc_status status = zcci_copyback_place(copyback, "copy-back", number, "source", piece->source, piece->elems, 4, &source, error);
+	zcc_status status = zcci_copyback_place(copyback, "copy-back", number, "source", piece->source, piece->elems, 4,
+	                                        &source, error);
 	if (status == ZCC_OK)
-		status = zcci_copyback_place(copyback, "copy-back", number, "target", piece->target, piece->elems, copyback->elem_bytes, &target,
-		                             error);
+		status = zcci_copyback_place(copyback, "copy-back", number, "target", piece->target, piece->elems,
+		                             copyback->elem_bytes, &target, error);
 	if (status != ZCC_OK)
 		return status;
 	if (source == ZCC_AT_DEVICE && target != ZCC_AT_DEVICE)
 		return zcci_fail(error, ZCC_EINVAL, 0, "copy-back",
-		                 "piece %lld: the source is device memory and the target is not; zcc_copyback_gradients goes that way",
+		                 "piece %lld: the source is device memory and the target is not; "
+		                 "zcc_copyback_gradients goes that way",
 		                 (long long)number);
 	if (piece->elems == 0)
 		*chosen = NOTHING;
@@ -146,15 +152,18 @@ static zcc_status copy_piece(zcc_copyback *copyback, const zcc_copyback_piece *p
 		return ZCC_OK;
 	case STAGED:
 	case BY_SCRATCH:
-		return zcci_copyback_send(copyback, chosen == STAGED, piece->target, piece->elems, cast_run, &whole, error);
+		return zcci_copyback_send(copyback, chosen == STAGED, piece->target, piece->elems, cast_run, &whole,
+		                          error);
 	case BY_HOST:
 		cast_run(&whole, piece->target, 0, piece->elems);
 		break;
 	case BY_DEVICE:
 		if (copyback->dtype == ZCC_F32)
-			status = zcc_copy_async(copyback->stream, piece->target, piece->source, piece->elems * 4, error);
+			status =
+			        zcc_copy_async(copyback->stream, piece->target, piece->source, piece->elems * 4, error);
 		else
-			status = zcc_cast_async(copyback->stream, piece->target, copyback->dtype, piece->source, ZCC_F32, piece->elems, error);
+			status = zcc_cast_async(copyback->stream, piece->target, copyback->dtype, piece->source,
+			                        ZCC_F32, piece->elems, error);
 		break;
 	}
 	if (status == ZCC_OK)
@@ -184,10 +193,12 @@ static zcc_status run(zcc_copyback *copyback, const zcc_copyback_piece *pieces, 
 	return status == ZCC_OK ? zcci_copyback_finish(copyback, error) : status;
 }
 
-zcc_status zcc_copyback_run(zcc_copyback *copyback, const zcc_copyback_piece *pieces, int64_t n_pieces, zcc_error *error)
+zcc_status zcc_copyback_run(zcc_copyback *copyback, const zcc_copyback_piece *pieces, int64_t n_pieces,
+                            zcc_error *error)
 {
 	if (n_pieces < 0 || (n_pieces > 0 && pieces == NULL))
-		return zcci_fail(error, ZCC_EINVAL, 0, "copy-back", "%lld pieces at %p", (long long)n_pieces, (const void *)pieces);
+		return zcci_fail(error, ZCC_EINVAL, 0, "copy-back", "%lld pieces at %p", (long long)n_pieces,
+		                 (const void *)pieces);
 	zcc_status status = zcci_copyback_enter(copyback, "copy-back", error);
 	if (status != ZCC_OK)
 		return status;

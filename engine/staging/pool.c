@@ -46,7 +46,8 @@ static zcc_status check_options(const zcc_pool_options *options, zcc_error *erro
 		return zcci_fail(error, ZCC_EINVAL, 0, "pool create", "options of %u bytes, this library's have %zu",
 		                 options->struct_bytes, sizeof *options);
 	if (options->cap_bytes < -1)
-		return zcci_fail(error, ZCC_EINVAL, 0, "pool create", "a cap of %" PRId64 " bytes; -1 is none", options->cap_bytes);
+		return zcci_fail(error, ZCC_EINVAL, 0, "pool create", "a cap of %" PRId64 " bytes; -1 is none",
+		                 options->cap_bytes);
 	return ZCC_OK;
 }
 
@@ -205,8 +206,10 @@ static void describe(const zcc_pool *pool, const block *b, char text[320])
 	if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
 		snprintf(locked, sizeof locked, "%llu", (unsigned long long)limit.rlim_cur);
 	snprintf(text, 320,
-	         "%" PRId64 " bytes asked of the pinned pool of %s: %" PRId64 " in use, %" PRId64 " kept, %s, memlock limit %s",
-	         b->asked_bytes, zcc_device_name(pool->device), pool->stats.in_use_bytes, pool->kept_bytes, cap, locked);
+	         "%" PRId64 " bytes asked of the pinned pool of %s: %" PRId64 " in use, %" PRId64
+	         " kept, %s, memlock limit %s",
+	         b->asked_bytes, zcc_device_name(pool->device), pool->stats.in_use_bytes, pool->kept_bytes, cap,
+	         locked);
 }
 
 static zcc_status refuse(const zcc_pool *pool, const block *b, zcc_error *error)
@@ -269,7 +272,8 @@ static zcc_status take_ordinary(zcc_pool *pool, block *b, zcc_error *error)
 	return ZCC_OK;
 }
 
-static zcc_status take_new(zcc_pool *pool, int64_t asked_bytes, int64_t bytes, uint32_t flags, void **data, zcc_error *error)
+static zcc_status take_new(zcc_pool *pool, int64_t asked_bytes, int64_t bytes, uint32_t flags, void **data,
+                           zcc_error *error)
 {
 	block *b = zcci_calloc(1, sizeof *b);
 	if (b == NULL)
@@ -297,7 +301,8 @@ zcc_status zcc_pool_take(zcc_pool *pool, int64_t bytes, uint32_t flags, void **d
 		return zcci_fail(error, ZCC_EINVAL, 0, "pool take", "%" PRId64 " bytes with flags %#x", bytes, flags);
 	int64_t pages;
 	if (zcci_add_overflows(bytes > 0 ? bytes : 1, PAGE_BYTES - 1, &pages))
-		return zcci_fail(error, ZCC_ENOMEM, 0, "pool take", "%" PRId64 " bytes are more than any machine has", bytes);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "pool take", "%" PRId64 " bytes are more than any machine has",
+		                 bytes);
 	pages &= ~(int64_t)(PAGE_BYTES - 1);
 	pthread_mutex_lock(&pool->lock);
 	block *b = best_fit(pool, pages);
@@ -349,7 +354,8 @@ zcc_status zcc_pool_give(zcc_pool *pool, void *data, zcc_error *error)
 	block *b = find_taken(pool, data);
 	if (b == NULL) {
 		pthread_mutex_unlock(&pool->lock);
-		return zcci_fail(error, ZCC_EINVAL, 0, "pool give", "%p is not taken from this pool (given back already?)", data);
+		return zcci_fail(error, ZCC_EINVAL, 0, "pool give",
+		                 "%p is not taken from this pool (given back already?)", data);
 	}
 	if (b->unpinned) {
 		pool->stats.unpinned_bytes -= b->bytes;

@@ -1,5 +1,5 @@
-/* What tests of copy-back share: devices to run on, masters with every kind of number, what must come out (rounded by another way than the
- * engine's), and reading device memory. */
+/* What tests of copy-back share: devices to run on, masters with every kind of number, what must come out (rounded by
+ * another way than the engine's), and reading device memory. */
 #ifndef TEST_COPYBACK_RIG_H
 #define TEST_COPYBACK_RIG_H
 
@@ -50,9 +50,9 @@ static inline zcc_device *open_device(const char *name)
 	return device;
 }
 
-#define FOR_EACH_DEVICE(device)                                                                     \
-	for (int device##_number = 0; device_name(device##_number) != NULL; device##_number++)      \
-		for (zcc_device *device = open_device(device_name(device##_number)); device != NULL; \
+#define FOR_EACH_DEVICE(device)                                                                                        \
+	for (int device##_number = 0; device_name(device##_number) != NULL; device##_number++)                         \
+		for (zcc_device *device = open_device(device_name(device##_number)); device != NULL;                   \
 		     zcc_device_close(device), device = NULL)
 
 static inline void assert_ok(zcc_status status, const zcc_error *error)
@@ -146,9 +146,10 @@ static inline float float_from(uint32_t bits)
 /* Random bits, with ties, NaNs with payloads, infinities, denormals and -0 among them. */
 static inline float *masters(int64_t elems, unsigned seed)
 {
-	static const uint32_t special[] = {0x3F808000, 0x3F818000, 0x7F7FFFFF, 0x7F800001, 0x00018000, 0x80008001, 0xFFFFFFFF, 0x7F800000,
-	                                   0xFF800000, 0x80000000, 0x00000001, 0x807FFFFF, 0x7FC12345, 0x33000000, 0x33000001, 0x38800000,
-	                                   0x387FF000, 0x477FF000, 0x477FEFFF, 0xC7800000};
+	static const uint32_t special[] = {0x3F808000, 0x3F818000, 0x7F7FFFFF, 0x7F800001, 0x00018000,
+	                                   0x80008001, 0xFFFFFFFF, 0x7F800000, 0xFF800000, 0x80000000,
+	                                   0x00000001, 0x807FFFFF, 0x7FC12345, 0x33000000, 0x33000001,
+	                                   0x38800000, 0x387FF000, 0x477FF000, 0x477FEFFF, 0xC7800000};
 	float *made = malloc((size_t)elems * 4 + 4);
 	for (int64_t i = 0; i < elems; i++) {
 		uint32_t bits = (uint32_t)rand_r(&seed) << 16 ^ (uint32_t)rand_r(&seed);
@@ -174,7 +175,8 @@ static inline uint16_t nearest(float value, int exponent_bits, int fraction_bits
 	uint32_t bits = bits_of(value), infinity = ((1u << exponent_bits) - 1) << fraction_bits;
 	uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
 	if (isnan(value))
-		return (uint16_t)(sign | infinity | 1u << (fraction_bits - 1) | (bits & 0x7FFFFF) >> (23 - fraction_bits));
+		return (uint16_t)(sign | infinity | 1u << (fraction_bits - 1) |
+		                  (bits & 0x7FFFFF) >> (23 - fraction_bits));
 	double magnitude = fabs((double)value);
 	uint32_t low = 0, high = infinity;
 	while (high - low > 1) {
@@ -184,8 +186,10 @@ static inline uint16_t nearest(float value, int exponent_bits, int fraction_bits
 		else
 			high = middle;
 	}
-	double below = value_of(low, exponent_bits, fraction_bits), above = value_of(high, exponent_bits, fraction_bits);
-	if (isinf(value) || magnitude - below > above - magnitude || (magnitude - below == above - magnitude && low % 2 != 0))
+	double below = value_of(low, exponent_bits, fraction_bits),
+	       above = value_of(high, exponent_bits, fraction_bits);
+	if (isinf(value) || magnitude - below > above - magnitude ||
+	    (magnitude - below == above - magnitude && low % 2 != 0))
 		low = high;
 	return (uint16_t)(sign | low);
 }
@@ -205,13 +209,13 @@ static inline void assert_same(const void *got, const void *want, int64_t bytes,
 {
 	for (int64_t i = 0; i < bytes; i++)
 		if (((const unsigned char *)got)[i] != ((const unsigned char *)want)[i])
-			fail_msg("%s: byte %lld of %lld is %02x, not %02x", what, (long long)i, (long long)bytes, ((const unsigned char *)got)[i],
-			         ((const unsigned char *)want)[i]);
+			fail_msg("%s: byte %lld of %lld is %02x, not %02x", what, (long long)i, (long long)bytes,
+			         ((const unsigned char *)got)[i], ((const unsigned char *)want)[i]);
 }
 
 /* Device (or host) memory holds the rounded masters. */
-static inline void assert_rounded(zcc_device *device, const void *data, int32_t dtype, const float *source, int64_t elems,
-                                  const char *what)
+static inline void assert_rounded(zcc_device *device, const void *data, int32_t dtype, const float *source,
+                                  int64_t elems, const char *what)
 {
 	int64_t bytes = elems * zcc_dtype_bytes(dtype);
 	void *want = malloc((size_t)bytes + 1), *got = read_back(device, data, bytes);

@@ -18,14 +18,15 @@ static void every_length_comes_out_as_the_rounded_master_through_two_buffers(voi
 	enum { S = BUFFER_ELEMS };
 	const int64_t lengths[] = {5 * S + 3, 0, 1, S - 1, S, S + 1, 2 * S, 2 * S + 1, 7, 3 * S};
 	float *source = masters(5 * S + 3, (unsigned)seed_of_run());
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		for (int d = 0; d < N_DTYPES; d++) {
 			int64_t bytes = zcc_dtype_bytes(dtypes[d]), copies = 0;
 			zcc_copyback *copyback = copyback_of(device, dtypes[d], S, 1);
 			for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
 				char what[128];
-				snprintf(what, sizeof what, "%s %s %lld elements", device_name(device_number), zcc_dtype_name(dtypes[d]),
-				         (long long)lengths[i]);
+				snprintf(what, sizeof what, "%s %s %lld elements", device_name(device_number),
+				         zcc_dtype_name(dtypes[d]), (long long)lengths[i]);
 				char *target = poisoned(device, lengths[i] * bytes + GUARD_BYTES);
 				run_one(copyback, target, source, lengths[i]);
 				assert_rounded(device, target, dtypes[d], source, lengths[i], what);
@@ -48,7 +49,8 @@ static void buffers_of_one_element_and_larger_than_the_whole_give_the_same_bits(
 	enum { N = 333 };
 	const int64_t sizes[] = {1, 2, N - 1, N, 100000};
 	float *source = masters(N, (unsigned)seed_of_run());
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 			zcc_copyback *copyback = copyback_of(device, ZCC_BF16, sizes[i], 1);
 			void *target = poisoned(device, N * 2);
@@ -67,7 +69,8 @@ static void large_buffers_are_filled_by_several_threads_and_sent_in_slices(void 
 	(void)state;
 	enum { N = 3 * 700000 + 11 };
 	float *source = masters(N, (unsigned)seed_of_run());
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		zcc_copyback *copyback = copyback_of(device, ZCC_BF16, 700000, 1);
 		void *target = poisoned(device, N * 2);
 		run_one(copyback, target, source, N);
@@ -85,14 +88,16 @@ static void groups_sharded_eight_and_two_ways_fill_every_element(void **state)
 	(void)state;
 	enum { N = 8 * 777 };
 	const int ways[] = {8, 2};
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		zcc_copyback *copyback = copyback_of(device, ZCC_BF16, BUFFER_ELEMS, 1);
 		for (int g = 0; g < 2; g++) {
 			float *source = masters(N, (unsigned)seed_of_run() + (unsigned)g);
 			uint16_t *target = poisoned(device, N * 2);
 			zcc_copyback_piece pieces[8];
 			for (int rank = 0; rank < ways[g]; rank++)
-				pieces[rank] = (zcc_copyback_piece){.target = target + rank * (N / ways[g]), .source = source + rank * (N / ways[g]),
+				pieces[rank] = (zcc_copyback_piece){.target = target + rank * (N / ways[g]),
+				                                    .source = source + rank * (N / ways[g]),
 				                                    .elems = N / ways[g]};
 			zcc_error error = {0};
 			assert_ok(zcc_copyback_run(copyback, pieces, ways[g], &error), &error);
@@ -112,11 +117,13 @@ static void empty_pieces_between_full_ones_disturb_neither(void **state)
 	(void)state;
 	enum { N = 2 * BUFFER_ELEMS + 5 };
 	float *source = masters(2 * N, (unsigned)seed_of_run());
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		zcc_copyback *copyback = copyback_of(device, ZCC_F16, BUFFER_ELEMS, 1);
 		uint16_t *target = poisoned(device, 2 * N * 2);
-		const zcc_copyback_piece pieces[] = {{NULL, NULL, 0},           {target, source, N}, {target + 5, NULL, 0}, {NULL, source, 0},
-		                                     {target + N, source + N, N}, {NULL, NULL, 0}};
+		const zcc_copyback_piece pieces[] = {
+		        {NULL, NULL, 0},   {target, source, N},         {target + 5, NULL, 0},
+		        {NULL, source, 0}, {target + N, source + N, N}, {NULL, NULL, 0}};
 		zcc_error error = {0};
 		assert_ok(zcc_copyback_run(copyback, pieces, 6, &error), &error);
 		assert_rounded(device, target, ZCC_F16, source, 2 * N, device_name(device_number));
@@ -129,15 +136,16 @@ static void empty_pieces_between_full_ones_disturb_neither(void **state)
 	free(source);
 }
 
-/* pinning x source x target x dtype: staged where pinning is on, the source ordinary host memory and the target the device's; always the same
- * bits. */
+/* pinning x source x target x dtype: staged where pinning is on, the source ordinary host memory and the target the
+ * device's; always the same bits. */
 static void a_piece_is_staged_only_under_all_three_conditions(void **state)
 {
 	(void)state;
 	enum { N = 2 * BUFFER_ELEMS + 1 };
 	static const int32_t places[] = {ZCC_AT_PAGEABLE, ZCC_AT_PINNED, ZCC_AT_DEVICE};
 	float *source = masters(N, (unsigned)seed_of_run());
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		void *pinned_source = NULL, *pinned_target = NULL;
 		assert_int_equal(zcc_pinned_malloc(device, N * 4, &pinned_source, NULL), ZCC_OK);
 		assert_int_equal(zcc_pinned_malloc(device, N * 4, &pinned_target, NULL), ZCC_OK);
@@ -148,8 +156,8 @@ static void a_piece_is_staged_only_under_all_three_conditions(void **state)
 		for (int row = 0; row < 2 * 3 * 3 * N_DTYPES; row++) {
 			int pinning = row % 2, s = row / 2 % 3, t = row / 6 % 3, d = row / 18;
 			char what[128];
-			snprintf(what, sizeof what, "%s pinning %d, source at %d, target at %d, %s", device_name(device_number), pinning, places[s],
-			         places[t], zcc_dtype_name(dtypes[d]));
+			snprintf(what, sizeof what, "%s pinning %d, source at %d, target at %d, %s",
+			         device_name(device_number), pinning, places[s], places[t], zcc_dtype_name(dtypes[d]));
 			zcc_copyback *copyback = copyback_of(device, dtypes[d], BUFFER_ELEMS, pinning);
 			void *plain = malloc(N * 4), *on_device = poisoned(device, N * 4);
 			void *const targets[] = {plain, pinned_target, on_device};
@@ -169,7 +177,8 @@ static void a_piece_is_staged_only_under_all_three_conditions(void **state)
 				assert_int_equal(stats.staged_elems, staged ? N : 0);
 				assert_int_equal(stats.direct_elems, staged ? 0 : N);
 				assert_int_equal(stats.copies, staged ? 3 : 0);
-				assert_int_equal(stats.buffer_bytes, staged ? 2 * BUFFER_ELEMS * zcc_dtype_bytes(dtypes[d]) : 0);
+				assert_int_equal(stats.buffer_bytes,
+				                 staged ? 2 * BUFFER_ELEMS * zcc_dtype_bytes(dtypes[d]) : 0);
 			}
 			free(plain);
 			zcc_device_free(device, on_device);
@@ -202,17 +211,20 @@ static void only_the_groups_on_the_host_are_written(void **state)
 	(void)state;
 	enum { GROUPS = 20, N = 701 };
 	float *source = masters(GROUPS * N, (unsigned)seed_of_run());
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		zcc_copyback *copyback = copyback_of(device, ZCC_BF16, BUFFER_ELEMS, 1);
 		uint16_t *target = poisoned(device, GROUPS * N * 2);
 		zcc_copyback_piece pieces[GROUPS];
 		int64_t first = zcc_copyback_first_host_group(GROUPS, 0.65);
 		assert_int_equal(first, 7);
 		for (int i = 0; i < GROUPS; i++)
-			pieces[i] = (zcc_copyback_piece){.target = target + i * N, .source = source + i * N, .elems = N};
+			pieces[i] =
+			        (zcc_copyback_piece){.target = target + i * N, .source = source + i * N, .elems = N};
 		zcc_error error = {0};
 		assert_ok(zcc_copyback_run(copyback, pieces + first, GROUPS - first, &error), &error);
-		assert_rounded(device, target + first * N, ZCC_BF16, source + first * N, (GROUPS - first) * N, device_name(device_number));
+		assert_rounded(device, target + first * N, ZCC_BF16, source + first * N, (GROUPS - first) * N,
+		               device_name(device_number));
 		assert_poisoned(device, target, first * N * 2, device_name(device_number));
 		zcc_device_free(device, target);
 		zcc_copyback_destroy(copyback);
@@ -272,7 +284,8 @@ static void many_pieces_of_any_size_in_one_call(void **state)
 	(void)state;
 	enum { PIECES = 300, MOST = 3 * BUFFER_ELEMS };
 	unsigned seed = (unsigned)seed_of_run();
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		zcc_copyback_piece pieces[PIECES];
 		int64_t total = 0;
 		for (int i = 0; i < PIECES; i++) {
@@ -302,16 +315,16 @@ static void many_pieces_of_any_size_in_one_call(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_length_comes_out_as_the_rounded_master_through_two_buffers),
-		cmocka_unit_test(buffers_of_one_element_and_larger_than_the_whole_give_the_same_bits),
-		cmocka_unit_test(large_buffers_are_filled_by_several_threads_and_sent_in_slices),
-		cmocka_unit_test(groups_sharded_eight_and_two_ways_fill_every_element),
-		cmocka_unit_test(empty_pieces_between_full_ones_disturb_neither),
-		cmocka_unit_test(a_piece_is_staged_only_under_all_three_conditions),
-		cmocka_unit_test(the_ratio_of_partial_offload_counts_whole_sub_groups),
-		cmocka_unit_test(only_the_groups_on_the_host_are_written),
-		cmocka_unit_test(what_is_pinned_does_not_depend_on_the_size_of_the_masters),
-		cmocka_unit_test(many_pieces_of_any_size_in_one_call),
+	        cmocka_unit_test(every_length_comes_out_as_the_rounded_master_through_two_buffers),
+	        cmocka_unit_test(buffers_of_one_element_and_larger_than_the_whole_give_the_same_bits),
+	        cmocka_unit_test(large_buffers_are_filled_by_several_threads_and_sent_in_slices),
+	        cmocka_unit_test(groups_sharded_eight_and_two_ways_fill_every_element),
+	        cmocka_unit_test(empty_pieces_between_full_ones_disturb_neither),
+	        cmocka_unit_test(a_piece_is_staged_only_under_all_three_conditions),
+	        cmocka_unit_test(the_ratio_of_partial_offload_counts_whole_sub_groups),
+	        cmocka_unit_test(only_the_groups_on_the_host_are_written),
+	        cmocka_unit_test(what_is_pinned_does_not_depend_on_the_size_of_the_masters),
+	        cmocka_unit_test(many_pieces_of_any_size_in_one_call),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

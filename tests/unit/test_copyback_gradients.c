@@ -4,7 +4,8 @@
 static const int32_t dtypes[] = {ZCC_BF16, ZCC_F16, ZCC_F32};
 enum { N_DTYPES = 3, S = BUFFER_ELEMS };
 
-/* Gradients of a dtype: rounded random numbers of moderate size, and denormals; no NaN, whose sums need not keep their bits. */
+/* Gradients of a dtype: rounded random numbers of moderate size, and denormals; no NaN, whose sums need not keep their
+ * bits. */
 static void *gradients(int32_t dtype, int64_t elems, unsigned seed)
 {
 	float *wide = malloc((size_t)elems * 4 + 4);
@@ -29,12 +30,14 @@ static float widened(int32_t dtype, const void *source, int64_t i)
 	return (float)(half & 0x8000 ? -value : value);
 }
 
-static void assert_sums(const float *got, const float *before, int32_t dtype, const void *source, int64_t elems, const char *what)
+static void assert_sums(const float *got, const float *before, int32_t dtype, const void *source, int64_t elems,
+                        const char *what)
 {
 	for (int64_t i = 0; i < elems; i++) {
 		float added = widened(dtype, source, i), want = before != NULL ? before[i] + added : added;
 		if (bits_of(got[i]) != bits_of(want))
-			fail_msg("%s: element %lld of %lld is %08x, not %08x", what, (long long)i, (long long)elems, bits_of(got[i]), bits_of(want));
+			fail_msg("%s: element %lld of %lld is %08x, not %08x", what, (long long)i, (long long)elems,
+			         bits_of(got[i]), bits_of(want));
 	}
 }
 
@@ -42,7 +45,8 @@ static void every_length_is_stored_or_added_through_the_same_two_buffers(void **
 {
 	(void)state;
 	const int64_t lengths[] = {0, 1, S - 1, S, S + 1, 2 * S, 2 * S + 1, 5 * S + 3};
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		for (int d = 0; d < N_DTYPES; d++) {
 			int64_t bytes = zcc_dtype_bytes(dtypes[d]), copies = 0;
 			zcc_copyback *copyback = copyback_of(device, dtypes[d], S, 1);
@@ -50,10 +54,13 @@ static void every_length_is_stored_or_added_through_the_same_two_buffers(void **
 				int64_t n = lengths[row / 2];
 				int accumulate = row % 2;
 				char what[128];
-				snprintf(what, sizeof what, "%s %s accumulate %d", device_name(device_number), zcc_dtype_name(dtypes[d]), accumulate);
-				void *source = gradients(dtypes[d], n, (unsigned)seed_of_run()), *on_device = device_memory(device, n * bytes);
+				snprintf(what, sizeof what, "%s %s accumulate %d", device_name(device_number),
+				         zcc_dtype_name(dtypes[d]), accumulate);
+				void *source = gradients(dtypes[d], n, (unsigned)seed_of_run()),
+				     *on_device = device_memory(device, n * bytes);
 				copy_now(device, on_device, source, n * bytes);
-				float *before = gradients(ZCC_F32, n + 1, (unsigned)seed_of_run() + 1), *target = malloc((size_t)n * 4 + 4);
+				float *before = gradients(ZCC_F32, n + 1, (unsigned)seed_of_run() + 1),
+				      *target = malloc((size_t)n * 4 + 4);
 				memcpy(target, before, (size_t)n * 4 + 4);
 				zcc_copyback_piece piece = {.target = target, .source = on_device, .elems = n};
 				zcc_error error = {0};
@@ -78,22 +85,27 @@ static void the_path_depends_on_pinning_places_and_whether_the_device_may_write_
 {
 	(void)state;
 	enum { N = 2 * S + 1 };
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		for (int row = 0; row < 2 * 2 * 2 * 2 * N_DTYPES; row++) {
-			int pinning = row % 2, accumulate = row / 2 % 2, from_device = row / 4 % 2, to_pinned = row / 8 % 2;
+			int pinning = row % 2, accumulate = row / 2 % 2, from_device = row / 4 % 2,
+			    to_pinned = row / 8 % 2;
 			int32_t dtype = dtypes[row / 16];
 			int64_t bytes = N * zcc_dtype_bytes(dtype);
 			char what[160];
-			snprintf(what, sizeof what, "%s pinning %d accumulate %d from device %d to pinned %d %s", device_name(device_number), pinning,
-			         accumulate, from_device, to_pinned, zcc_dtype_name(dtype));
-			void *source = gradients(dtype, N, (unsigned)seed_of_run()), *on_device = device_memory(device, bytes), *pinned = NULL;
+			snprintf(what, sizeof what, "%s pinning %d accumulate %d from device %d to pinned %d %s",
+			         device_name(device_number), pinning, accumulate, from_device, to_pinned,
+			         zcc_dtype_name(dtype));
+			void *source = gradients(dtype, N, (unsigned)seed_of_run()),
+			     *on_device = device_memory(device, bytes), *pinned = NULL;
 			copy_now(device, on_device, source, bytes);
 			assert_int_equal(zcc_pinned_malloc(device, N * 4, &pinned, NULL), ZCC_OK);
 			float *before = gradients(ZCC_F32, N, (unsigned)seed_of_run() + 1), *plain = malloc(N * 4);
 			float *target = to_pinned ? pinned : plain;
 			memcpy(target, before, N * 4);
 			zcc_copyback *copyback = copyback_of(device, dtype, S, pinning);
-			zcc_copyback_piece piece = {.target = target, .source = from_device ? on_device : source, .elems = N};
+			zcc_copyback_piece piece = {
+			        .target = target, .source = from_device ? on_device : source, .elems = N};
 			zcc_error error = {0};
 			assert_ok(zcc_copyback_gradients(copyback, &piece, 1, accumulate, &error), &error);
 			assert_sums(target, accumulate ? before : NULL, dtype, source, N, what);
@@ -116,7 +128,8 @@ static void pieces_with_the_same_target_are_added_in_order(void **state)
 {
 	(void)state;
 	enum { N = 2 * S + 7 };
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		float *sources[4], *on_device[4], target[N], want[N];
 		zcc_copyback_piece pieces[4];
 		memset(target, 0, sizeof target);
@@ -127,7 +140,8 @@ static void pieces_with_the_same_target_are_added_in_order(void **state)
 			copy_now(device, on_device[k], sources[k], N * 4);
 			for (int i = 0; i < N; i++)
 				want[i] += sources[k][i];
-			pieces[k] = (zcc_copyback_piece){.target = target, .source = k == 2 ? sources[k] : on_device[k], .elems = N};
+			pieces[k] = (zcc_copyback_piece){
+			        .target = target, .source = k == 2 ? sources[k] : on_device[k], .elems = N};
 		}
 		zcc_copyback *copyback = copyback_of(device, ZCC_F32, S, 1);
 		zcc_error error = {0};
@@ -148,7 +162,8 @@ static void one_handle_goes_both_ways(void **state)
 	(void)state;
 	enum { N = 3 * S + 1 };
 	float *source = gradients(ZCC_F32, N, (unsigned)seed_of_run());
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		zcc_copyback *copyback = copyback_of(device, ZCC_BF16, S, 1);
 		for (int round = 0; round < 3; round++) {
 			void *on_device = poisoned(device, N * 2);
@@ -186,11 +201,11 @@ static void gradients_are_not_gathered_on_the_device(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_length_is_stored_or_added_through_the_same_two_buffers),
-		cmocka_unit_test(the_path_depends_on_pinning_places_and_whether_the_device_may_write_the_target),
-		cmocka_unit_test(pieces_with_the_same_target_are_added_in_order),
-		cmocka_unit_test(one_handle_goes_both_ways),
-		cmocka_unit_test(gradients_are_not_gathered_on_the_device),
+	        cmocka_unit_test(every_length_is_stored_or_added_through_the_same_two_buffers),
+	        cmocka_unit_test(the_path_depends_on_pinning_places_and_whether_the_device_may_write_the_target),
+	        cmocka_unit_test(pieces_with_the_same_target_are_added_in_order),
+	        cmocka_unit_test(one_handle_goes_both_ways),
+	        cmocka_unit_test(gradients_are_not_gathered_on_the_device),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

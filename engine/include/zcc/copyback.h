@@ -1,13 +1,14 @@
-/* Copy-back: after an optimizer step on the host, the f32 masters become low-precision parameters on a device. Through two pinned buffers of a
- * fixed size: while one is copied to the device, the CPU casts into the other (DeepSpeed's ZeRO-3 with an offloaded optimizer does it piece by
- * piece through pageable memory). And the other direction, for gradients.
+/* Copy-back: after an optimizer step on the host, the f32 masters become low-precision parameters on a device. Through
+ * two pinned buffers of a fixed size: while one is copied to the device, the CPU casts into the other. And the other
+ * direction, for gradients.
  *
- * A piece is *staged* where pinning is on, its source is host memory that is not pinned and its target is device memory. Any other piece is copied
- * *directly*: by the CPU where both lie on the host, by the device where it can read the source, else cast by the CPU into
- * ordinary memory and copied from there. The bits are the same.
+ * A piece is *staged* where pinning is on, its source is host memory that is not pinned and its target is device
+ * memory. Any other piece is copied *directly*: by the CPU where both lie on the host, by the device where it can read
+ * the source, else cast by the CPU into ordinary memory and copied from there. The bits are the same.
  *
- * All calls block until every byte has arrived. A handle is used by one thread at a time; a second one is refused (ZCC_EBUSY). Before the call
- * the device must be done with the memory named in it: waited for, as copies run on a stream of their own. */
+ * All calls block until every byte has arrived. A handle is used by one thread at a time; a second one is refused
+ * (ZCC_EBUSY). Before the call the device must be done with the memory named in it: waited for, as copies run on a
+ * stream of their own. */
 #ifndef ZCC_COPYBACK_H
 #define ZCC_COPYBACK_H
 
@@ -44,29 +45,34 @@ typedef struct zcc_copyback_stats {
 } zcc_copyback_stats;
 
 ZCC_API void zcc_copyback_options_init(zcc_copyback_options *options);
-/* Keeps the device open and holds a reference to the pool. Pins nothing yet. options may be NULL. ZCC_EINVAL, ZCC_ENOMEM. */
+/* Keeps the device open and holds a reference to the pool. Pins nothing yet. options may be NULL. ZCC_EINVAL,
+ * ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_copyback_create(zcc_device *device, const zcc_copyback_options *options, zcc_copyback **copyback,
                                        zcc_error *error);
-/* Drops the caller's reference; the buffers go back to the pool, a pool of its own back to the system. NULL is allowed. */
+/* Drops the caller's reference; the buffers go back to the pool, a pool of its own back to the system. NULL is allowed.
+ */
 ZCC_API void zcc_copyback_destroy(zcc_copyback *copyback);
 /* Gives the two buffers back now; the next use makes them again. ZCC_EBUSY while a call runs. */
 ZCC_API zcc_status zcc_copyback_release(zcc_copyback *copyback, zcc_error *error);
 ZCC_API void zcc_copyback_get_stats(zcc_copyback *copyback, zcc_copyback_stats *stats);
 
-/* target[i] of the handle's dtype = source[i] (F32) rounded to nearest even, in order of the pieces. Sources lie on the host or, with the target, on
- * the device. Arguments are checked and buffers taken before anything is written (ZCC_EINVAL and ZCC_ESTALE name the piece; ZCC_ENOMEM;
- * ZCC_EOVERFLOW). After ZCC_EDEVICE and ZCC_EINTR targets hold old and new elements; no copy is in flight after any fault. */
-ZCC_API zcc_status zcc_copyback_run(zcc_copyback *copyback, const zcc_copyback_piece *pieces, int64_t n_pieces, zcc_error *error);
+/* target[i] of the handle's dtype = source[i] (F32) rounded to nearest even, in order of the pieces. Sources lie on the
+ * host or, with the target, on the device. Arguments are checked and buffers taken before anything is written
+ * (ZCC_EINVAL and ZCC_ESTALE name the piece; ZCC_ENOMEM; ZCC_EOVERFLOW). After ZCC_EDEVICE and ZCC_EINTR targets hold
+ * old and new elements; no copy is in flight after any fault. */
+ZCC_API zcc_status zcc_copyback_run(zcc_copyback *copyback, const zcc_copyback_piece *pieces, int64_t n_pieces,
+                                    zcc_error *error);
 
-/* The other direction, for gradients: source[i] of the handle's dtype becomes F32 on the host, stored or (accumulate != 0) added to target[i] in f32. Staged
- * where pinning is on and the source is device memory, but for pinned targets that are overwritten: the device writes those itself.
- * Faults as above; where the message of ZCC_EDEVICE or ZCC_EINTR says how many elements had been added, the sums are to be discarded. */
-ZCC_API zcc_status zcc_copyback_gradients(zcc_copyback *copyback, const zcc_copyback_piece *pieces, int64_t n_pieces, int32_t accumulate,
-                                          zcc_error *error);
+/* The other direction, for gradients: source[i] of the handle's dtype becomes F32 on the host, stored or (accumulate !=
+ * 0) added to target[i] in f32. Staged where pinning is on and the source is device memory, but for pinned targets that
+ * are overwritten: the device writes those itself. Faults as above; where the message of ZCC_EDEVICE or ZCC_EINTR says
+ * how many elements had been added, the sums are to be discarded. */
+ZCC_API zcc_status zcc_copyback_gradients(zcc_copyback *copyback, const zcc_copyback_piece *pieces, int64_t n_pieces,
+                                          int32_t accumulate, zcc_error *error);
 
-/* Partial offload: of n_groups sub-groups, the first that lives on the host where `ratio` of them shall; those before it live on the device. It is
- * floor((1 - ratio) * n_groups), as DeepSpeed divides them for offload_optimizer.ratio. -1 where ratio is not within [0, 1] or n_groups is
- * negative. */
+/* Partial offload: of n_groups sub-groups, the first that lives on the host where `ratio` of them shall; those before
+ * it live on the device. It is floor((1 - ratio) * n_groups), as DeepSpeed divides them for offload_optimizer.ratio. -1
+ * where ratio is not within [0, 1] or n_groups is negative. */
 ZCC_API int64_t zcc_copyback_first_host_group(int64_t n_groups, double ratio);
 
 #endif
