@@ -15,45 +15,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "zcc/device.h"
-
-static const char *const names[] = {"host", "late:host,lazy", "late:host,eager", "late:host,shuffle=3"};
-enum { N_NAMES = sizeof names / sizeof *names };
-
-#define must(call) \
-	do { \
-		zcc_error must_error = {0}; \
-		zcc_error *error = &must_error; \
-		(void)error; \
-		if ((call) != ZCC_OK) \
-			fail_msg("%s: %s", #call, must_error.message); \
-	} while (0)
-
-#define refused(status, part, call) \
-	do { \
-		zcc_error refused_error = {0}; \
-		zcc_error *error = &refused_error; \
-		assert_int_equal(call, status); \
-		if (strstr(refused_error.message, part) == NULL) \
-			fail_msg("\"%s\" is not in: %s", part, refused_error.message); \
-	} while (0)
-
-static int32_t place_of(zcc_device *device, const void *data)
-{
-	int32_t place = 0;
-	must(zcc_device_place(device, data, &place, error));
-	return place;
-}
-
-/* Copies to or from the device and waits. */
-static void move(zcc_device *device, void *target, const void *source, int64_t bytes)
-{
-	zcc_stream *stream;
-	must(zcc_stream_create(device, &stream, error));
-	must(zcc_copy_async(stream, target, source, bytes, error));
-	must(zcc_stream_wait(stream, error));
-	zcc_stream_destroy(stream);
-}
+#include "device_rig.h"
 
 /* The status of a child that runs body(argument) and exits with what it returns. */
 static int in_child(int (*body)(void *), void *argument)
@@ -232,162 +194,6 @@ static void freed_memory_goes_back_to_the_system(void **state)
 	}
 	zcc_device_close(device);
 	free(ordinary);
-}
-
-/* ---- another process ---- */
-
-typedef struct exchange {
-	const char *name;
-	int to_parent[2], to_child[2];
-	int64_t bytes;
-} exchange;
-
-static unsigned char pattern(int64_t i, int key)
-{
-	return (unsigned char)((i * 2654435761u >> 7) + (unsigned)key);
-}
-
-static void put_pattern(zcc_device *device, void *data, int64_t bytes, int key)
-{
-	unsigned char *image = malloc((size_t)bytes);
-	for (int64_t i = 0; i < bytes; i++)
-		image[i] = pattern(i, key);
-	move(device, data, image, bytes);
-	free(image);
-}
-
-static int has_pattern(zcc_device *device, void *data, int64_t bytes, int key)
-{
-	unsigned char *image = malloc((size_t)bytes);
-	move(device, image, data, bytes);
-	int64_t i = 0;
-	while (i < bytes && image[i] == pattern(i, key))
-		i++;
-	free(image);
-	return i == bytes;
-}
-
-/* The exporter: its bytes, then, when told, whether it sees the other's. */
-static int export_some(void *argument)
-{
-	exchange *x = argument;
-	zcc_device *device;
-	void *other, *memory;
-	uint8_t handle[ZCC_EXPORT_BYTES];
-	char go;
-	if (zcc_device_open(x->name, &device, NULL) != ZCC_OK || zcc_device_malloc(device, 5000, &other, NULL) != ZCC_OK ||
-	    zcc_device_malloc(device, x->bytes, &memory, NULL) != ZCC_OK || zcc_device_export(device, memory, handle, NULL) != ZCC_OK)
-		return 1;
-	put_pattern(device, memory, x->bytes, 3);
-	put_pattern(device, other, 5000, 4);
-	if (write(x->to_parent[1], handle, sizeof handle) != sizeof handle || read(x->to_child[0], &go, 1) != 1)
-		return 2;
-	if (go == 'q')
-		return 0;
-	return has_pattern(device, memory, x->bytes, 5) && has_pattern(device, other, 5000, 4) ? 0 : 3;
-}
-
-static pid_t start_exporter(exchange *x, uint8_t handle[ZCC_EXPORT_BYTES])
-{
-	assert_int_equal(pipe(x->to_parent), 0);
-	assert_int_equal(pipe(x->to_child), 0);
-	fflush(NULL);
-	pid_t child = fork();
-	assert_true(child >= 0);
-	if (child == 0)
-		_exit(export_some(x));
-	close(x->to_parent[1]);
-	close(x->to_child[0]);
-	assert_int_equal(read(x->to_parent[0], handle, ZCC_EXPORT_BYTES), ZCC_EXPORT_BYTES);
-	return child;
-}
-
-static int end_exporter(exchange *x, pid_t child, char word)
-{
-	int status;
-	assert_int_equal(write(x->to_child[1], &word, 1), 1);
-	assert_int_equal(waitpid(child, &status, 0), child);
-	close(x->to_parent[0]);
-	close(x->to_child[1]);
-	return status;
-}
-
-static void another_process_sees_the_bytes_and_writes_them(void **state)
-{
-	(void)state;
-	const int64_t sizes[] = {1, 4096, 100001, 3 << 20};
-	for (int n = 0; n < N_NAMES; n++)
-		for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-			exchange x = {.name = names[n], .bytes = sizes[k]};
-			uint8_t handle[ZCC_EXPORT_BYTES];
-			pid_t child = start_exporter(&x, handle);
-			zcc_device *device;
-			void *memory, *next;
-			int64_t bytes = 0;
-			must(zcc_device_open(names[n], &device, error));
-			must(zcc_device_import(device, handle, &memory, &bytes, error));
-			assert_int_equal(bytes, x.bytes);
-			assert_int_equal(place_of(device, (char *)memory + bytes - 1), ZCC_AT_DEVICE);
-			assert_true(has_pattern(device, memory, bytes, 3));
-			put_pattern(device, memory, bytes, 5);
-			refused(ZCC_EINVAL, "imported itself", zcc_device_export(device, memory, handle, error));
-			zcc_device_free(device, memory);
-			/* Whoever gets the range next writes to memory of this process. */
-			must(zcc_device_malloc(device, bytes, &next, error));
-			put_pattern(device, next, bytes, 6);
-			assert_int_equal(end_exporter(&x, child, 'g'), 0);
-			zcc_device_free(device, next);
-			zcc_device_close(device);
-		}
-}
-
-static void what_is_imported_outlives_the_exporter_but_nothing_is_imported_after_it(void **state)
-{
-	(void)state;
-	exchange x = {.name = "host", .bytes = 70000};
-	uint8_t handle[ZCC_EXPORT_BYTES];
-	pid_t child = start_exporter(&x, handle);
-	zcc_device *device;
-	void *memory, *late = NULL;
-	int64_t bytes;
-	must(zcc_device_open("host", &device, error));
-	must(zcc_device_import(device, handle, &memory, &bytes, error));
-	assert_int_equal(end_exporter(&x, child, 'q'), 0);
-	assert_true(has_pattern(device, memory, bytes, 3));
-	char text[64];
-	snprintf(text, sizeof text, "process %d, which exported the 70000 bytes, has ended", (int)child);
-	refused(ZCC_ESTALE, text, zcc_device_import(device, handle, &late, &bytes, error));
-	assert_null(late);
-	zcc_device_free(device, memory);
-	zcc_device_close(device);
-}
-
-static void a_handle_that_is_none_is_refused(void **state)
-{
-	(void)state;
-	zcc_device *device;
-	void *memory, *other = NULL;
-	int64_t bytes;
-	uint8_t handle[ZCC_EXPORT_BYTES], damaged[ZCC_EXPORT_BYTES] = {0};
-	must(zcc_device_open("host", &device, error));
-	must(zcc_device_malloc(device, 4096, &memory, error));
-	must(zcc_device_export(device, memory, handle, error));
-	refused(ZCC_EFORMAT, "not one that the host device exported", zcc_device_import(device, damaged, &other, &bytes, error));
-	/* Every bit of the fields counts. */
-	for (int bit = 0; bit < 64 * 8; bit++) {
-		memcpy(damaged, handle, sizeof damaged);
-		damaged[bit / 8] ^= (uint8_t)(1 << bit % 8);
-		refused(ZCC_EFORMAT, "", zcc_device_import(device, damaged, &other, &bytes, error));
-	}
-	refused(ZCC_EINVAL, "not the start of an allocation", zcc_device_export(device, (char *)memory + 1, handle, error));
-	refused(ZCC_EINVAL, "not the start of an allocation", zcc_device_export(device, &device, handle, error));
-	/* One's own memory may be imported too: the same bytes at a second address. */
-	must(zcc_device_import(device, handle, &other, &bytes, error));
-	put_pattern(device, other, bytes, 9);
-	assert_true(has_pattern(device, memory, bytes, 9));
-	zcc_device_free(device, other);
-	zcc_device_free(device, memory);
-	zcc_device_close(device);
 }
 
 /* ---- memory that runs out ---- */
@@ -646,9 +452,6 @@ int main(void)
 		cmocka_unit_test(who_dereferences_device_memory_faults),
 		cmocka_unit_test(allocations_do_not_share_bytes),
 		cmocka_unit_test(freed_memory_goes_back_to_the_system),
-		cmocka_unit_test(another_process_sees_the_bytes_and_writes_them),
-		cmocka_unit_test(what_is_imported_outlives_the_exporter_but_nothing_is_imported_after_it),
-		cmocka_unit_test(a_handle_that_is_none_is_refused),
 		cmocka_unit_test(more_device_memory_than_there_is_names_asked_and_free),
 		cmocka_unit_test(pinning_beyond_the_memlock_limit_names_asked_pinned_and_allowed),
 		cmocka_unit_test(the_nth_allocation_that_fails_is_a_fault_and_leaves_nothing_behind),

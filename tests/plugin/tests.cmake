@@ -1,0 +1,15 @@
+# Loading of plug-ins, with fakes: each a libzcc_cuda.so in a folder of its own, numbered as in fake.c.
+set(fakes good other_version other_size missing_slot no_table no_symbol no_driver no_device)
+foreach(fake ${fakes})
+  list(FIND fakes ${fake} number)
+  add_library(plugin_${fake} MODULE plugin/fake.c)
+  target_compile_definitions(plugin_${fake} PRIVATE FAKE=${number})
+  target_include_directories(plugin_${fake} PRIVATE ${PROJECT_SOURCE_DIR}/engine ${PROJECT_SOURCE_DIR}/engine/include)
+  set_target_properties(plugin_${fake} PROPERTIES OUTPUT_NAME zcc_cuda C_VISIBILITY_PRESET default
+                                                  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/plugins/${fake})
+endforeach()
+add_executable(test_plugin plugin/test_plugin.c)
+target_compile_definitions(test_plugin PRIVATE _GNU_SOURCE ZCC_FAKE_PLUGINS="${CMAKE_CURRENT_BINARY_DIR}/plugins")
+target_link_libraries(test_plugin PRIVATE zcc_objects PkgConfig::CMOCKA)
+add_test(NAME plugin.test_plugin COMMAND test_plugin)
+set_tests_properties(plugin.test_plugin PROPERTIES TIMEOUT 60 LABELS unit)
