@@ -9,7 +9,7 @@
 /* What does not fit the caches is limited by how many reads are under way at a time, which is most where a core follows several streams: a
  * block is read as STRETCHES stretches side by side, PREFETCH_BYTES ahead, and written past the caches. (One stream reaches 0.55 to 0.65
  * of memcpy's rate here, this 0.86 to 0.89.) */
-enum { UNIT = 16, TURN = 2 * UNIT, STRETCH = 16384, STRETCHES = 8, BLOCK = STRETCHES * STRETCH, PREFETCH_BYTES = 512, LINE = 64 };
+enum { UNIT = 16, TURN = 2 * UNIT, STRETCH = 4096, STRETCHES = 8, BLOCK = STRETCHES * STRETCH, PREFETCH_BYTES = 512, LINE = 64 };
 
 ZCCI_AVX2_INLINE __m256 widen(const char *source, int32_t dtype)
 {
@@ -60,7 +60,7 @@ ZCCI_AVX2_INLINE int64_t convert(char *target, int32_t to, const char *source, i
 	int64_t done = 0;
 	int64_t head_bytes = (int64_t)(-(uintptr_t)target % LINE);
 	int64_t head = head_bytes % target_bytes == 0 ? head_bytes / target_bytes : count;
-	bool stream = count >= BLOCK + TURN && head < count;
+	bool stream = head <= count && count - head >= BLOCK;
 	if (stream) {
 		/* The units before the first whole line overlap it. */
 		for (; done < head; done += UNIT)

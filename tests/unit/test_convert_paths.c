@@ -76,11 +76,11 @@ static void every_length_and_alignment_gives_the_same_bits_on_every_path(void **
 				compare(pair, count, shift, (shift * 3) % 35);
 }
 
-/* From 131104 elements on, blocks are written past the caches, after a head up to the first whole line. */
+/* From 32768 elements on, blocks are written past the caches, after a head up to the first whole line. */
 static void large_casts_give_the_same_bits_on_every_path(void **state)
 {
 	(void)state;
-	const int64_t block = 131072, counts[] = {block - 1, block + 31, block + 32, block + 63, 2 * block + 31, 2 * block + 32, 3 * block + 77};
+	const int64_t block = 32768, counts[] = {block - 1, block + 31, block + 32, block + 63, 2 * block + 31, 2 * block + 32, 3 * block + 77};
 	for (int pair = 0; pair < N_PAIRS; pair++)
 		for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
 			const size_t shifts[] = {0, 1, 2, 4, 30, 32, 62, 63};

@@ -41,7 +41,7 @@ ZCC_API zcc_status zcc_ema_group(zcc_ema *ema, double decay, int32_t *group, zcc
 ZCC_API zcc_status zcc_ema_set_decay(zcc_ema *ema, int32_t group, double decay, zcc_error *error);
 ZCC_API void zcc_ema_buffer_init(zcc_ema_buffer *buffer);
 /* *index counts from 0. Refused (ZCC_EINVAL, naming buffer, what was found and what is allowed): another dtype, a place that is not the declared
- * one, a host buffer in an EMA with device buffers, an overlap, a name that is taken. ZCC_ENOMEM. */
+ * one, a host buffer in an EMA with device buffers, a name that is taken. ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_ema_add(zcc_ema *ema, const zcc_ema_buffer *buffer, int32_t *index, zcc_error *error);
 
 /* Counts a call and, where it is the interval's turn, updates all buffers; *updated (may be NULL) tells which.
@@ -49,8 +49,8 @@ ZCC_API zcc_status zcc_ema_add(zcc_ema *ema, const zcc_ema_buffer *buffer, int32
  * Blocks until done.
  * Device buffers: submitted to `stream`, which must belong to the EMA's device; returns at once. Parameters must stay unchanged until the stream
  * has been waited for.
- * All places are checked before anything is written; ZCC_EINVAL names the buffer, the place declared and the one found. After a fault of
- * the device half of the buffers may be updated: the EMA is torn and refuses updates and reads (ZCC_EDEVICE) until
+ * All places are checked before anything is written, and that no EMA buffer overlaps another buffer; ZCC_EINVAL names the buffer, the place
+ * declared and the one found, ZCC_ESTALE a buffer in device memory that has been freed. After a fault of the device some of the buffers may be updated: the EMA is torn and refuses updates and reads (ZCC_EDEVICE) until
  * zcc_ema_start, or zcc_ema_resume once all buffers have been written again. */
 ZCC_API zcc_status zcc_ema_update(zcc_ema *ema, zcc_stream *stream, int32_t *updated, zcc_error *error);
 /* Sets every EMA buffer to its parameter and both counters to 0. Streams as for zcc_ema_update. */
@@ -66,8 +66,8 @@ ZCC_API int64_t zcc_ema_calls(const zcc_ema *ema);
 ZCC_API int64_t zcc_ema_updates(const zcc_ema *ema);
 /* Takes up saved counters, 0 <= updates <= calls. ZCC_EINVAL. */
 ZCC_API zcc_status zcc_ema_resume(zcc_ema *ema, int64_t calls, int64_t updates, zcc_error *error);
-/* Copies EMA buffer `index` to host memory, or from it; `bytes` must be exactly its size. Ordered after what was submitted to `stream`
- * (may be NULL for host buffers). Blocks until the copy is done. */
+/* Copies EMA buffer `index` to host memory, or from it; `bytes` must be exactly its size. One in device memory is copied on `stream`, after what
+ * was submitted to it; one on the host needs none. Blocks until the copy is done. */
 ZCC_API zcc_status zcc_ema_read(zcc_ema *ema, int32_t index, void *data, int64_t bytes, zcc_stream *stream, zcc_error *error);
 ZCC_API zcc_status zcc_ema_write(zcc_ema *ema, int32_t index, const void *data, int64_t bytes, zcc_stream *stream, zcc_error *error);
 
