@@ -55,6 +55,8 @@ end
 local Device = object.class("device", lib.zcc_device_close)
 local Buffer = object.class("device buffer", function() end)
 local Pinned = object.class("pinned buffer", function() end)
+--- Methods of host memory that may be read and written; the buffers of zcc.pool have them too.
+M.host_memory = Pinned
 local Stream = object.class("stream", function() end)
 local Event = object.class("event", lib.zcc_event_destroy)
 
