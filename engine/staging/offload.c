@@ -24,17 +24,20 @@ void zcc_offload_options_init(zcc_offload_options *options)
 static zcc_status check_options(const zcc_offload_options *options, zcc_error *error)
 {
 	if (options->struct_bytes != sizeof *options)
-		return zcci_fail(error, ZCC_EINVAL, 0, "offload create", "options of %u bytes, this library's have %zu", options->struct_bytes,
-		                 sizeof *options);
+		return zcci_fail(error, ZCC_EINVAL, 0, "offload create", "options of %u bytes, this library's have %zu",
+		                 options->struct_bytes, sizeof *options);
 	if (options->busy != ZCC_OFFLOAD_WAIT && options->busy != ZCC_OFFLOAD_REFUSE)
-		return zcci_fail(error, ZCC_EINVAL, 0, "offload create", "busy is %d, neither wait nor refuse", (int)options->busy);
+		return zcci_fail(error, ZCC_EINVAL, 0, "offload create", "busy is %d, neither wait nor refuse",
+		                 (int)options->busy);
 	if (options->memory != ZCC_OFFLOAD_PINNED_ONLY && options->memory != ZCC_OFFLOAD_OR_UNPINNED)
-		return zcci_fail(error, ZCC_EINVAL, 0, "offload create", "memory is %d, neither pinned only nor unpinned too",
-		                 (int)options->memory);
+		return zcci_fail(error, ZCC_EINVAL, 0, "offload create",
+		                 "memory is %d, neither pinned only nor unpinned too", (int)options->memory);
 	if (options->chunk_bytes < 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, "offload create", "chunks of %lld bytes", (long long)options->chunk_bytes);
+		return zcci_fail(error, ZCC_EINVAL, 0, "offload create", "chunks of %lld bytes",
+		                 (long long)options->chunk_bytes);
 	if (options->slots < 0 || options->slots > MOST_SLOTS)
-		return zcci_fail(error, ZCC_EINVAL, 0, "offload create", "%d slots, 0 to %d are allowed", (int)options->slots, MOST_SLOTS);
+		return zcci_fail(error, ZCC_EINVAL, 0, "offload create", "%d slots, 0 to %d are allowed",
+		                 (int)options->slots, MOST_SLOTS);
 	return ZCC_OK;
 }
 
@@ -80,8 +83,8 @@ static zcc_status make_slots(zcc_offload *queue, zcc_error *error)
 	return ZCC_OK;
 }
 
-zcc_status zcc_offload_create(zcc_device *device, zcc_pool *pool, const zcc_offload_options *options, zcc_offload **queue,
-                              zcc_error *error)
+zcc_status zcc_offload_create(zcc_device *device, zcc_pool *pool, const zcc_offload_options *options,
+                              zcc_offload **queue, zcc_error *error)
 {
 	zcc_offload_options usual;
 	zcc_offload_options_init(&usual);
@@ -129,7 +132,8 @@ zcc_status zcci_offload_sleep(zcc_offload *queue, const char *operation, zcc_err
 	const zcci_offload_ticket *head = zcci_offload_head(queue);
 	if (queue->stuck && !queue->options.consumer && head != NULL)
 		return zcci_fail(error, ZCC_EBUSY, 0, operation,
-		                 "ticket %lld (%lld of %lld bytes landed) needs one of %d slots, and all hold landed regions that nobody has released",
+		                 "ticket %lld (%lld of %lld bytes landed) needs one of %d slots, and all hold landed "
+		                 "regions that nobody has released",
 		                 (long long)head->number, (long long)head->copied_bytes, (long long)head->total_bytes,
 		                 (int)queue->options.slots);
 	int64_t until = zcc_clock_ns() + PATIENCE_NS;
@@ -231,7 +235,8 @@ zcc_status zcc_offload_fence(zcc_offload *queue, zcc_error *error)
 
 /* ---- starting ---- */
 
-/* Tickets that have not begun and whose buffers are not there any more fail here, so that the caller hears of it at once. */
+/* Tickets that have not begun and whose buffers are not there any more fail here, so that the caller hears of it at
+ * once. */
 static zcc_status fail_stale(zcc_offload *queue, zcc_error *error)
 {
 	zcc_error fault;
@@ -263,7 +268,8 @@ zcc_status zcc_offload_flush(zcc_offload *queue, zcc_error *error)
 zcc_status zcc_offload_flush_fraction(zcc_offload *queue, double fraction, zcc_error *error)
 {
 	if (!(fraction > 0 && fraction <= 1))
-		return zcci_fail(error, ZCC_EINVAL, 0, "offload flush", "a fraction of %g, more than 0 and at most 1 is allowed", fraction);
+		return zcci_fail(error, ZCC_EINVAL, 0, "offload flush",
+		                 "a fraction of %g, more than 0 and at most 1 is allowed", fraction);
 	pthread_mutex_lock(&queue->lock);
 	zcc_status status = fail_stale(queue, error);
 	int64_t share = (int64_t)ceil((double)queue->snapshot_bytes * fraction);
@@ -292,7 +298,8 @@ static zcc_status create_ticket(zcc_offload *queue, int64_t snapshot, int64_t n_
 	    !zcci_add_overflows(bytes, sizeof *made, &bytes))
 		made = zcci_calloc(1, bytes);
 	if (made == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, "offload defer", "no memory for a ticket of %lld regions", (long long)n_regions);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "offload defer", "no memory for a ticket of %lld regions",
+		                 (long long)n_regions);
 	made->snapshot = snapshot;
 	made->n_items = n_regions;
 	if (after != NULL) {
@@ -309,7 +316,8 @@ static zcc_status create_ticket(zcc_offload *queue, int64_t snapshot, int64_t n_
 	return ZCC_OK;
 }
 
-static zcc_status resolve(zcc_offload *queue, const zcc_offload_region *regions, zcci_offload_ticket *ticket, zcc_error *error)
+static zcc_status resolve(zcc_offload *queue, const zcc_offload_region *regions, zcci_offload_ticket *ticket,
+                          zcc_error *error)
 {
 	int64_t total = 0;
 	for (int64_t i = 0; i < ticket->n_items; i++) {
@@ -318,8 +326,8 @@ static zcc_status resolve(zcc_offload *queue, const zcc_offload_region *regions,
 		if (status != ZCC_OK)
 			return status;
 		if (zcci_add_overflows(total, item->bytes, &total))
-			return zcci_fail(error, ZCC_EOVERFLOW, 0, "offload defer", "the bytes of %lld regions do not fit 63 bits",
-			                 (long long)ticket->n_items);
+			return zcci_fail(error, ZCC_EOVERFLOW, 0, "offload defer",
+			                 "the bytes of %lld regions do not fit 63 bits", (long long)ticket->n_items);
 	}
 	ticket->total_bytes = total;
 	return ZCC_OK;
@@ -343,8 +351,9 @@ static zcc_status take_turn(zcc_offload *queue, int64_t snapshot, zcc_error *err
 		const zcci_offload_ticket *head = zcci_offload_head(queue);
 		if (queue->options.busy == ZCC_OFFLOAD_REFUSE)
 			return zcci_fail(error, ZCC_EBUSY, 0, "offload defer",
-			                 "snapshot %lld while %lld is in flight (ticket %lld, %lld bytes to go)", (long long)snapshot,
-			                 (long long)queue->snapshot, (long long)head->number, (long long)queue->stats.pending_bytes);
+			                 "snapshot %lld while %lld is in flight (ticket %lld, %lld bytes to go)",
+			                 (long long)snapshot, (long long)queue->snapshot, (long long)head->number,
+			                 (long long)queue->stats.pending_bytes);
 		zcci_offload_permit(queue, queue->last_ticket);
 		if (ZCCI_OMITTED(offload_snapshot))
 			break;
@@ -353,7 +362,8 @@ static zcc_status take_turn(zcc_offload *queue, int64_t snapshot, zcc_error *err
 	return status;
 }
 
-static zcc_status enter(zcc_offload *queue, const zcc_offload_region *regions, zcci_offload_ticket *ticket, zcc_error *error)
+static zcc_status enter(zcc_offload *queue, const zcc_offload_region *regions, zcci_offload_ticket *ticket,
+                        zcc_error *error)
 {
 	zcc_status status = resolve(queue, regions, ticket, error);
 	if (status == ZCC_OK && queue->options.check)
@@ -374,7 +384,8 @@ zcc_status zcc_offload_defer(zcc_offload *queue, int64_t snapshot, const zcc_off
                              zcc_stream *after, int64_t *ticket, zcc_error *error)
 {
 	if (n_regions < 0 || (regions == NULL && n_regions > 0))
-		return zcci_fail(error, ZCC_EINVAL, 0, "offload defer", "%lld regions at %p", (long long)n_regions, (const void *)regions);
+		return zcci_fail(error, ZCC_EINVAL, 0, "offload defer", "%lld regions at %p", (long long)n_regions,
+		                 (const void *)regions);
 	zcci_offload_ticket *made = NULL;
 	zcc_status status = create_ticket(queue, snapshot, n_regions, after, &made, error);
 	if (status != ZCC_OK)

@@ -1,5 +1,6 @@
-/* The offload queue, as its parts see it. Calls of zcc/offload.h: queue and waits in offload.c, buffers in offload_buffers.c, what has landed
- * in offload_landed.c. The queue's thread (offload_worker.c) takes tickets in order, one chunk after the other. */
+/* The offload queue, as its parts see it. Calls of zcc/offload.h: queue and waits in offload.c, buffers in
+ * offload_buffers.c, what has landed in offload_landed.c. The queue's thread (offload_worker.c) takes tickets in order,
+ * one chunk after the other. */
 #ifndef ZCCI_OFFLOAD_H
 #define ZCCI_OFFLOAD_H
 
@@ -26,7 +27,7 @@ typedef enum zcci_offload_state {
 
 /* A region of a ticket. */
 typedef struct zcci_offload_item {
-	const char *name;   /* of the buffer; the queue's */
+	const char *name; /* of the buffer; the queue's */
 	int32_t buffer;
 	int32_t slot;       /* its memory, -1: its own */
 	int64_t generation; /* of the buffer at defer */
@@ -36,7 +37,7 @@ typedef struct zcci_offload_item {
 	char *data;         /* NULL: no memory yet, or any more, or no bytes */
 	int32_t place;      /* of data */
 	zcci_offload_state state;
-	uint64_t hash;      /* of the source at defer, in checking mode */
+	uint64_t hash; /* of the source at defer, in checking mode */
 } zcci_offload_item;
 
 typedef struct zcci_offload_ticket {
@@ -55,7 +56,7 @@ typedef struct zcci_offload_ticket {
 	bool reported;           /* its fault has been returned */
 	zcci_offload_state state;
 	zcc_status status;
-	zcc_error *fault;        /* NULL where there is none, or was no memory for it */
+	zcc_error *fault; /* NULL where there is none, or was no memory for it */
 	zcci_offload_item items[];
 } zcci_offload_ticket;
 
@@ -77,23 +78,23 @@ struct zcc_offload {
 	pthread_cond_t work;  /* something to do for the worker */
 	pthread_cond_t done;  /* something has landed, failed, or is not in use any more */
 	bool closing;
-	bool stuck;           /* the worker waits for a slot to be released */
+	bool stuck; /* the worker waits for a slot to be released */
 	zcci_names names;
 	zcci_offload_buffer *buffers; /* by the number of their name */
 	int32_t buffers_room;
 	zcci_offload_ticket **tickets; /* [first, end), ascending: all that have not been released */
 	int64_t first, head, end;      /* what lies before head is not pending */
 	int64_t tickets_room;
-	int64_t *lost;                 /* numbers of those that failed and have been released */
+	int64_t *lost; /* numbers of those that failed and have been released */
 	int64_t n_lost, lost_room;
-	zcci_offload_ticket *busy;     /* the worker's; its items are the worker's alone */
+	zcci_offload_ticket *busy; /* the worker's; its items are the worker's alone */
 	int64_t last_ticket;
 	int64_t n_pending;
-	int64_t snapshot;              /* of the last defer */
-	int64_t snapshot_bytes;        /* all that was deferred under that number */
+	int64_t snapshot;       /* of the last defer */
+	int64_t snapshot_bytes; /* all that was deferred under that number */
 	zcci_offload_slot *slots;
-	int32_t n_slots;               /* in use so far, at most options.slots */
-	zcci_offload_slot **unused;    /* options.slots of each, to reckon with */
+	int32_t n_slots;            /* in use so far, at most options.slots */
+	zcci_offload_slot **unused; /* options.slots of each, to reckon with */
 	int64_t *largest;
 	zcc_offload_stats stats;
 };
@@ -106,15 +107,15 @@ bool zcci_offload_stale(const zcc_offload *queue, const zcci_offload_item *item)
 /* ZCC_ESTALE for the first item whose buffer has been registered anew or unregistered. */
 zcc_status zcci_offload_check_stale(const zcc_offload *queue, const zcci_offload_ticket *ticket, zcc_error *error);
 /* Fills an item from a region, which must be good now. */
-zcc_status zcci_offload_resolve(const zcc_offload *queue, const zcc_offload_region *region, int64_t index, zcci_offload_item *item,
-                                zcc_error *error);
+zcc_status zcci_offload_resolve(const zcc_offload *queue, const zcc_offload_region *region, int64_t index,
+                                zcci_offload_item *item, zcc_error *error);
 /* Items [first, end) are read (+1), or not any more (-1). */
 void zcci_offload_use(zcc_offload *queue, zcci_offload_ticket *ticket, int64_t first, int64_t end, int32_t change);
 
 /* ---- offload_memory.c ---- */
 
-/* What a ticket needs before its first byte moves. Releases the lock while the pool works. ZCC_OK with queue->stuck set: a slot has to be released
- * first. ZCC_ENOMEM. */
+/* What a ticket needs before its first byte moves. Releases the lock while the pool works. ZCC_OK with queue->stuck
+ * set: a slot has to be released first. ZCC_ENOMEM. */
 zcc_status zcci_offload_reserve(zcc_offload *queue, zcci_offload_ticket *ticket, zcc_error *error);
 /* Memory for an item of a reserved ticket; false: a slot has to be released first. */
 bool zcci_offload_furnish(zcc_offload *queue, zcci_offload_item *item);
@@ -162,7 +163,8 @@ void zcci_offload_drop(zcc_offload *queue, zcci_offload_ticket *ticket);
 
 /* ---- offload.c ---- */
 
-/* Until something has changed, or a while has passed. ZCC_EINTR; ZCC_EBUSY where nothing will change unless a slot is released. */
+/* Until something has changed, or a while has passed. ZCC_EINTR; ZCC_EBUSY where nothing will change unless a slot is
+ * released. */
 zcc_status zcci_offload_sleep(zcc_offload *queue, const char *operation, zcc_error *error);
 
 #endif

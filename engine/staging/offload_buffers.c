@@ -14,14 +14,17 @@ bool zcci_offload_stale(const zcc_offload *queue, const zcci_offload_item *item)
 	return !buffer->live || buffer->generation != item->generation;
 }
 
-static zcc_status fail_stale(const zcc_offload *queue, int32_t number, int64_t generation, const char *operation, zcc_error *error)
+static zcc_status fail_stale(const zcc_offload *queue, int32_t number, int64_t generation, const char *operation,
+                             zcc_error *error)
 {
 	const zcci_offload_buffer *buffer = &queue->buffers[number];
 	const char *name = queue->names.names[number];
 	if (!buffer->live)
-		return zcci_fail(error, ZCC_ESTALE, 0, operation, "buffer '%s' (generation %lld) is not registered any more", name,
+		return zcci_fail(error, ZCC_ESTALE, 0, operation,
+		                 "buffer '%s' (generation %lld) is not registered any more", name,
 		                 (long long)generation);
-	return zcci_fail(error, ZCC_ESTALE, 0, operation, "buffer '%s' has been registered anew: generation %lld, the handle is of %lld", name,
+	return zcci_fail(error, ZCC_ESTALE, 0, operation,
+	                 "buffer '%s' has been registered anew: generation %lld, the handle is of %lld", name,
 	                 (long long)buffer->generation, (long long)generation);
 }
 
@@ -35,11 +38,13 @@ zcc_status zcci_offload_check_stale(const zcc_offload *queue, const zcci_offload
 	return ZCC_OK;
 }
 
-static zcc_status find_buffer(const zcc_offload *queue, int64_t handle, const char *operation, int32_t *number, zcc_error *error)
+static zcc_status find_buffer(const zcc_offload *queue, int64_t handle, const char *operation, int32_t *number,
+                              zcc_error *error)
 {
 	int64_t found = handle & (MOST_BUFFERS - 1);
 	int64_t generation = handle >> NUMBER_BITS;
-	if (handle < 0 || found >= queue->names.n_names || generation < 1 || generation > queue->buffers[found].generation)
+	if (handle < 0 || found >= queue->names.n_names || generation < 1 ||
+	    generation > queue->buffers[found].generation)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "%lld is no handle of this queue", (long long)handle);
 	if (!queue->buffers[found].live || generation != queue->buffers[found].generation)
 		return fail_stale(queue, (int32_t)found, generation, operation, error);
@@ -47,8 +52,8 @@ static zcc_status find_buffer(const zcc_offload *queue, int64_t handle, const ch
 	return ZCC_OK;
 }
 
-zcc_status zcci_offload_resolve(const zcc_offload *queue, const zcc_offload_region *region, int64_t index, zcci_offload_item *item,
-                                zcc_error *error)
+zcc_status zcci_offload_resolve(const zcc_offload *queue, const zcc_offload_region *region, int64_t index,
+                                zcci_offload_item *item, zcc_error *error)
 {
 	int32_t number = 0;
 	zcc_status status = find_buffer(queue, region->handle, "offload defer", &number, error);
@@ -58,18 +63,19 @@ zcc_status zcci_offload_resolve(const zcc_offload *queue, const zcc_offload_regi
 	int64_t offset = region->offset_bytes;
 	int64_t bytes = region->bytes;
 	if (offset < 0 || offset > buffer->bytes || bytes < -1 || bytes > buffer->bytes - offset)
-		return zcci_fail(error, ZCC_EINVAL, 0, "offload defer", "region %lld: %lld bytes at %lld of buffer '%s', which has %lld",
-		                 (long long)index, (long long)bytes, (long long)offset, queue->names.names[number],
+		return zcci_fail(error, ZCC_EINVAL, 0, "offload defer",
+		                 "region %lld: %lld bytes at %lld of buffer '%s', which has %lld", (long long)index,
+		                 (long long)bytes, (long long)offset, queue->names.names[number],
 		                 (long long)buffer->bytes);
 	*item = (zcci_offload_item){
-		.name = queue->names.names[number],
-		.buffer = number,
-		.slot = -1,
-		.generation = buffer->generation,
-		.offset_bytes = offset,
-		.bytes = bytes < 0 ? buffer->bytes - offset : bytes,
-		.source = buffer->data + offset,
-		.hash = item->hash,
+	        .name = queue->names.names[number],
+	        .buffer = number,
+	        .slot = -1,
+	        .generation = buffer->generation,
+	        .offset_bytes = offset,
+	        .bytes = bytes < 0 ? buffer->bytes - offset : bytes,
+	        .source = buffer->data + offset,
+	        .hash = item->hash,
 	};
 	return ZCC_OK;
 }
@@ -82,7 +88,8 @@ void zcci_offload_use(zcc_offload *queue, zcci_offload_ticket *ticket, int64_t f
 		pthread_cond_broadcast(&queue->done);
 }
 
-/* Nobody reads the memory of a buffer that goes away. One chunk at most is in flight, and what comes after it sees that the buffer is stale. */
+/* Nobody reads the memory of a buffer that goes away. One chunk at most is in flight, and what comes after it sees that
+ * the buffer is stale. */
 static zcc_status wait_unused(zcc_offload *queue, int32_t number)
 {
 	while (queue->buffers[number].in_use > 0)
@@ -94,24 +101,28 @@ static zcc_status add_name(zcc_offload *queue, const char *name, int32_t *number
 {
 	int32_t n = queue->names.n_names;
 	if (n >= MOST_BUFFERS)
-		return zcci_fail(error, ZCC_EINVAL, 0, "offload register", "buffer '%s' is one too many, a queue has at most %lld names", name,
+		return zcci_fail(error, ZCC_EINVAL, 0, "offload register",
+		                 "buffer '%s' is one too many, a queue has at most %lld names", name,
 		                 (long long)MOST_BUFFERS);
 	if (n == queue->buffers_room) {
 		int32_t room = n == 0 ? 64 : 2 * n;
 		zcci_offload_buffer *grown = zcci_realloc(queue->buffers, room, sizeof *grown);
 		if (grown == NULL)
-			return zcci_fail(error, ZCC_ENOMEM, 0, "offload register", "no memory for the table of %d buffers", (int)room);
+			return zcci_fail(error, ZCC_ENOMEM, 0, "offload register",
+			                 "no memory for the table of %d buffers", (int)room);
 		queue->buffers = grown;
 		queue->buffers_room = room;
 	}
 	queue->buffers[n] = (zcci_offload_buffer){0};
 	if (zcci_names_add(&queue->names, name) != ZCC_OK)
-		return zcci_fail(error, ZCC_ENOMEM, 0, "offload register", "no memory for the name of buffer '%s'", name);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "offload register", "no memory for the name of buffer '%s'",
+		                 name);
 	*number = n;
 	return ZCC_OK;
 }
 
-static zcc_status enter(zcc_offload *queue, const char *name, const void *data, int64_t bytes, int64_t *handle, zcc_error *error)
+static zcc_status enter(zcc_offload *queue, const char *name, const void *data, int64_t bytes, int64_t *handle,
+                        zcc_error *error)
 {
 	int32_t number = zcci_names_find(&queue->names, name);
 	if (number < 0) {
@@ -120,7 +131,8 @@ static zcc_status enter(zcc_offload *queue, const char *name, const void *data, 
 			return status;
 	}
 	if (queue->buffers[number].generation == MOST_GENERATIONS)
-		return zcci_fail(error, ZCC_EOVERFLOW, 0, "offload register", "buffer '%s' has been registered %lld times, which is the most", name,
+		return zcci_fail(error, ZCC_EOVERFLOW, 0, "offload register",
+		                 "buffer '%s' has been registered %lld times, which is the most", name,
 		                 (long long)MOST_GENERATIONS);
 	/* Stale first: the worker starts no more of it while this waits for what is in flight. */
 	queue->buffers[number].live = false;
@@ -141,7 +153,8 @@ zcc_status zcc_offload_register(zcc_offload *queue, const char *name, const void
 	if (name == NULL || *name == '\0')
 		return zcci_fail(error, ZCC_EINVAL, 0, "offload register", "a buffer without a name");
 	if (bytes < 0 || (data == NULL && bytes > 0))
-		return zcci_fail(error, ZCC_EINVAL, 0, "offload register", "buffer '%s' of %lld bytes at %p", name, (long long)bytes, data);
+		return zcci_fail(error, ZCC_EINVAL, 0, "offload register", "buffer '%s' of %lld bytes at %p", name,
+		                 (long long)bytes, data);
 	pthread_mutex_lock(&queue->lock);
 	zcc_status status = enter(queue, name, data, bytes, handle, error);
 	pthread_mutex_unlock(&queue->lock);

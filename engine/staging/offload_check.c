@@ -65,10 +65,10 @@ static zcc_status fail_broken(const zcci_offload_ticket *ticket, const zcci_offl
                               const char *when, zcc_error *error)
 {
 	return zcci_fail(error, ZCC_EVERIFY, 0, "offload check",
-	                 "%lld bytes at %lld of buffer '%s', ticket %lld of snapshot %lld, were written %s: XXH3 %016llx at defer, then %016llx",
-	                 (long long)item->bytes, (long long)item->offset_bytes, item->name,
-	                 (long long)ticket->number, (long long)ticket->snapshot, when, (unsigned long long)item->hash,
-	                 (unsigned long long)found);
+	                 "%lld bytes at %lld of buffer '%s', ticket %lld of snapshot %lld, were written %s: XXH3 "
+	                 "%016llx at defer, then %016llx",
+	                 (long long)item->bytes, (long long)item->offset_bytes, item->name, (long long)ticket->number,
+	                 (long long)ticket->snapshot, when, (unsigned long long)item->hash, (unsigned long long)found);
 }
 
 zcc_status zcci_offload_check_landed(const zcci_offload_ticket *ticket, int64_t first, int64_t end, zcc_error *error)
@@ -96,7 +96,8 @@ zcc_status zcci_offload_check_after(zcc_offload *queue, zcci_offload_ticket *tic
 		uint64_t found = item->hash;
 		status = hash(&c, item->source, item->bytes, &found, error);
 		if (status == ZCC_OK && found != item->hash)
-			status = fail_broken(ticket, item, found, "after defer and before the ticket had landed", error);
+			status =
+			        fail_broken(ticket, item, found, "after defer and before the ticket had landed", error);
 	}
 	close_checker(&c);
 	pthread_mutex_lock(&queue->lock);

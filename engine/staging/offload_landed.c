@@ -4,16 +4,16 @@
 #include "base/omit.h"
 #include "base/status.h"
 
-static zcc_status find_ticket(const zcc_offload *queue, int64_t number, const char *operation, zcci_offload_ticket **ticket,
-                              zcc_error *error)
+static zcc_status find_ticket(const zcc_offload *queue, int64_t number, const char *operation,
+                              zcci_offload_ticket **ticket, zcc_error *error)
 {
 	*ticket = zcci_offload_find(queue, number);
 	if (*ticket != NULL)
 		return ZCC_OK;
 	if (number >= 1 && number <= queue->last_ticket)
 		return zcci_fail(error, ZCC_ESTALE, 0, operation, "ticket %lld has been released", (long long)number);
-	return zcci_fail(error, ZCC_EINVAL, 0, operation, "ticket %lld has not been given out; the last one is %lld", (long long)number,
-	                 (long long)queue->last_ticket);
+	return zcci_fail(error, ZCC_EINVAL, 0, operation, "ticket %lld has not been given out; the last one is %lld",
+	                 (long long)number, (long long)queue->last_ticket);
 }
 
 static zcc_status find_item(const zcc_offload *queue, int64_t number, int64_t index, const char *operation,
@@ -23,8 +23,8 @@ static zcc_status find_item(const zcc_offload *queue, int64_t number, int64_t in
 	if (status != ZCC_OK)
 		return status;
 	if (index < 0 || index >= (*ticket)->n_items)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "region %lld of ticket %lld, which has %lld", (long long)index,
-		                 (long long)number, (long long)(*ticket)->n_items);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "region %lld of ticket %lld, which has %lld",
+		                 (long long)index, (long long)number, (long long)(*ticket)->n_items);
 	*item = &(*ticket)->items[index];
 	return ZCC_OK;
 }
@@ -35,25 +35,28 @@ static zcc_status check_landed(const zcci_offload_ticket *ticket, const zcci_off
 	if (item->state == ZCCI_OFFLOAD_LANDED)
 		return ZCC_OK;
 	if (item->state == ZCCI_OFFLOAD_RELEASED)
-		return zcci_fail(error, ZCC_ESTALE, 0, operation, "the region of buffer '%s' in ticket %lld has been released", item->name,
+		return zcci_fail(error, ZCC_ESTALE, 0, operation,
+		                 "the region of buffer '%s' in ticket %lld has been released", item->name,
 		                 (long long)ticket->number);
-	return zcci_fail(error, ZCC_EBUSY, 0, operation, "the region of buffer '%s' in ticket %lld has not landed (%lld of %lld bytes have)",
-	                 item->name, (long long)ticket->number, (long long)ticket->copied_bytes, (long long)ticket->total_bytes);
+	return zcci_fail(error, ZCC_EBUSY, 0, operation,
+	                 "the region of buffer '%s' in ticket %lld has not landed (%lld of %lld bytes have)",
+	                 item->name, (long long)ticket->number, (long long)ticket->copied_bytes,
+	                 (long long)ticket->total_bytes);
 }
 
 static void describe(const zcci_offload_ticket *ticket, int64_t index, zcc_offload_landed *landed)
 {
 	const zcci_offload_item *item = &ticket->items[index];
 	*landed = (zcc_offload_landed){
-		.name = item->name,
-		.data = item->data,
-		.offset_bytes = item->offset_bytes,
-		.bytes = item->bytes,
-		.ticket = ticket->number,
-		.index = index,
-		.generation = item->generation,
-		.snapshot = ticket->snapshot,
-		.place = item->data != NULL ? item->place : ZCC_AT_PAGEABLE,
+	        .name = item->name,
+	        .data = item->data,
+	        .offset_bytes = item->offset_bytes,
+	        .bytes = item->bytes,
+	        .ticket = ticket->number,
+	        .index = index,
+	        .generation = item->generation,
+	        .snapshot = ticket->snapshot,
+	        .place = item->data != NULL ? item->place : ZCC_AT_PAGEABLE,
 	};
 }
 
@@ -72,7 +75,8 @@ static zcc_status get(zcc_offload *queue, int64_t number, int64_t index, zcc_off
 	return status;
 }
 
-zcc_status zcc_offload_get(zcc_offload *queue, int64_t ticket, int64_t index, zcc_offload_landed *landed, zcc_error *error)
+zcc_status zcc_offload_get(zcc_offload *queue, int64_t ticket, int64_t index, zcc_offload_landed *landed,
+                           zcc_error *error)
 {
 	pthread_mutex_lock(&queue->lock);
 	zcc_status status = get(queue, ticket, index, landed, error);
@@ -151,8 +155,9 @@ zcc_status zcc_offload_release(zcc_offload *queue, int64_t ticket, zcc_error *er
 	pthread_mutex_lock(&queue->lock);
 	zcc_status status = find_ticket(queue, ticket, "offload release", &found, error);
 	if (status == ZCC_OK && found->state == ZCCI_OFFLOAD_PENDING)
-		status = zcci_fail(error, ZCC_EBUSY, 0, "offload release", "ticket %lld is in flight (%lld of %lld bytes landed)",
-		                   (long long)ticket, (long long)found->copied_bytes, (long long)found->total_bytes);
+		status = zcci_fail(error, ZCC_EBUSY, 0, "offload release",
+		                   "ticket %lld is in flight (%lld of %lld bytes landed)", (long long)ticket,
+		                   (long long)found->copied_bytes, (long long)found->total_bytes);
 	if (status == ZCC_OK)
 		zcci_offload_forget(queue, found);
 	pthread_mutex_unlock(&queue->lock);

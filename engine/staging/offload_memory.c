@@ -30,8 +30,8 @@ static void give(zcc_offload *queue, void *data, int64_t bytes)
 
 static zcc_status explain(const zcci_offload_ticket *ticket, zcc_status status, zcc_error *error)
 {
-	return zcci_context(error, status, "ticket %lld of %lld regions and %lld bytes, of which none has moved", (long long)ticket->number,
-	                    (long long)ticket->n_items, (long long)ticket->total_bytes);
+	return zcci_context(error, status, "ticket %lld of %lld regions and %lld bytes, of which none has moved",
+	                    (long long)ticket->number, (long long)ticket->n_items, (long long)ticket->total_bytes);
 }
 
 /* ---- memory of its own for every region ---- */
@@ -106,8 +106,9 @@ static zcc_status resize_slot(zcc_offload *queue, zcci_offload_slot *slot, int64
 	return status;
 }
 
-/* The k-th largest unused slot gets as large as the k-th largest region: so the largest region finds one once those before it are released, and
- * each slot is as large as some region, each as another one, so together they are no larger than the largest regions are. */
+/* The k-th largest unused slot gets as large as the k-th largest region: so the largest region finds one once those
+ * before it are released, and each slot is as large as some region, each as another one, so together they are no larger
+ * than the largest regions are. */
 static zcc_status reserve_slots(zcc_offload *queue, const zcci_offload_ticket *ticket, zcc_error *error)
 {
 	int32_t room = queue->options.slots;

@@ -43,7 +43,8 @@ static zcc_status make_room_for_ticket(zcc_offload *queue, zcc_error *error)
 		int64_t room = queue->tickets_room == 0 ? 64 : 2 * queue->tickets_room;
 		zcci_offload_ticket **grown = zcci_realloc(queue->tickets, room, sizeof(zcci_offload_ticket *));
 		if (grown == NULL)
-			return zcci_fail(error, ZCC_ENOMEM, 0, "offload defer", "no memory for the table of %lld tickets", (long long)room);
+			return zcci_fail(error, ZCC_ENOMEM, 0, "offload defer",
+			                 "no memory for the table of %lld tickets", (long long)room);
 		queue->tickets = grown;
 		queue->tickets_room = room;
 		return ZCC_OK;
@@ -67,7 +68,8 @@ zcc_status zcci_offload_make_room(zcc_offload *queue, zcc_error *error)
 	if (most_lost > queue->lost_room) {
 		int64_t *grown = zcci_realloc(queue->lost, 2 * most_lost, sizeof *grown);
 		if (grown == NULL)
-			return zcci_fail(error, ZCC_ENOMEM, 0, "offload defer", "no memory for the table of %lld tickets", (long long)most_lost);
+			return zcci_fail(error, ZCC_ENOMEM, 0, "offload defer",
+			                 "no memory for the table of %lld tickets", (long long)most_lost);
 		queue->lost = grown;
 		queue->lost_room = 2 * most_lost;
 	}
@@ -106,8 +108,8 @@ zcc_status zcci_offload_report(zcci_offload_ticket *ticket, zcc_error *error)
 {
 	ticket->reported = true;
 	if (ticket->fault == NULL)
-		return zcci_fail(error, ticket->status, 0, "offload", "ticket %lld failed, and there was no memory to keep why",
-		                 (long long)ticket->number);
+		return zcci_fail(error, ticket->status, 0, "offload",
+		                 "ticket %lld failed, and there was no memory to keep why", (long long)ticket->number);
 	if (error != NULL)
 		*error = *ticket->fault;
 	return ticket->status;
@@ -116,11 +118,13 @@ zcc_status zcci_offload_report(zcci_offload_ticket *ticket, zcc_error *error)
 zcc_status zcci_offload_check_number(const zcc_offload *queue, int64_t ticket, const char *operation, zcc_error *error)
 {
 	if (ticket < 1 || ticket > queue->last_ticket)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "ticket %lld has not been given out; the last one is %lld", (long long)ticket,
+		return zcci_fail(error, ZCC_EINVAL, 0, operation,
+		                 "ticket %lld has not been given out; the last one is %lld", (long long)ticket,
 		                 (long long)queue->last_ticket);
 	for (int64_t i = 0; i < queue->n_lost; i++)
 		if (queue->lost[i] == ticket)
-			return zcci_fail(error, ZCC_ESTALE, 0, operation, "ticket %lld failed or was cancelled, and has been released",
+			return zcci_fail(error, ZCC_ESTALE, 0, operation,
+			                 "ticket %lld failed or was cancelled, and has been released",
 			                 (long long)ticket);
 	return ZCC_OK;
 }
@@ -135,7 +139,8 @@ void zcci_offload_forget(zcc_offload *queue, zcci_offload_ticket *ticket)
 		if (queue->head < queue->first)
 			queue->head = queue->first;
 	} else {
-		memmove(&queue->tickets[at], &queue->tickets[at + 1], (size_t)(queue->end - at - 1) * sizeof *queue->tickets);
+		memmove(&queue->tickets[at], &queue->tickets[at + 1],
+		        (size_t)(queue->end - at - 1) * sizeof *queue->tickets);
 		queue->end--;
 		if (queue->head > at)
 			queue->head--;

@@ -81,11 +81,12 @@ static zcc_status name_items(const zcci_offload_ticket *ticket, const chunk *c, 
 	int64_t others = c->end - c->first - 1;
 	if (others == 0)
 		return zcci_context(error, status, "copy of buffer '%s'", ticket->items[c->first].name);
-	return zcci_context(error, status, "copy of buffer '%s' and %lld more regions up to '%s'", ticket->items[c->first].name,
-	                    (long long)others, ticket->items[c->end - 1].name);
+	return zcci_context(error, status, "copy of buffer '%s' and %lld more regions up to '%s'",
+	                    ticket->items[c->first].name, (long long)others, ticket->items[c->end - 1].name);
 }
 
-/* A wait that was given up leaves copies in flight; the stream's end is waited for all the same, and the stream is another then. */
+/* A wait that was given up leaves copies in flight; the stream's end is waited for all the same, and the stream is
+ * another then. */
 static zcc_status drain(zcc_offload *queue, zcc_error *error)
 {
 	zcc_stream *fresh = NULL;
@@ -96,7 +97,8 @@ static zcc_status drain(zcc_offload *queue, zcc_error *error)
 }
 
 /* Without the lock. Everything given to the device has ended when it returns. */
-static zcc_status copy(zcc_offload *queue, const zcci_offload_ticket *ticket, const chunk *c, int64_t *n_copies, zcc_error *error)
+static zcc_status copy(zcc_offload *queue, const zcci_offload_ticket *ticket, const chunk *c, int64_t *n_copies,
+                       zcc_error *error)
 {
 	if (queue->stream == NULL)
 		return zcci_fail(error, ZCC_EDEVICE, 0, "offload", "the queue has lost its stream");
@@ -226,7 +228,8 @@ zcc_status zcci_offload_start(zcc_offload *queue, zcc_error *error)
 	int code = pthread_create(&queue->worker, NULL, serve, queue);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (code != 0)
-		return zcci_fail(error, ZCC_ENOMEM, code, "offload create", "no thread for the queue: %s", strerror(code));
+		return zcci_fail(error, ZCC_ENOMEM, code, "offload create", "no thread for the queue: %s",
+		                 strerror(code));
 	return ZCC_OK;
 }
 

@@ -31,15 +31,20 @@ end
 M.sentinel = newproxy(true)
 getmetatable(M.sentinel).__gc = bury_dead
 
--- An object whose release may wait; the upvalues of `release` live until it has been called.
-local function own(class, handle, pins, release)
+--- For other wrappers: an object whose release may wait; the upvalues of `release` live until it has been called.
+--- bury_dead() releases what the collector has found so far.
+function M.own(class, handle, pins, release)
 	local made = object.wrap(class, handle, pins)
 	made.destroy = release
-	ffi.gc(made.handle, function(dead)
+	made.finalizer = function(dead)
 		graves[#graves + 1] = { handle = dead, release = release }
-	end)
+	end
+	ffi.gc(made.handle, made.finalizer)
 	return made
 end
+
+local own = M.own
+M.bury_dead = bury_dead
 
 -- Calls make(..., out, err) and gives what it made.
 local function made_by(ctype, make, ...)

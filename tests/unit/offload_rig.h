@@ -1,5 +1,5 @@
-/* What tests of the offload queue share: a device to run on, a queue, registered buffers, and bytes that say of which buffer and step they
- * are. Device memory is written and read through copies. */
+/* What tests of the offload queue share: a device to run on, a queue, registered buffers, and bytes that say of which
+ * buffer and step they are. Device memory is written and read through copies. */
 #ifndef TEST_OFFLOAD_RIG_H
 #define TEST_OFFLOAD_RIG_H
 
@@ -64,8 +64,8 @@ static inline const char *rig_device(int i)
 	return names[i];
 }
 
-#define FOR_EACH_DEVICE(name) \
-	for (int name##_i = 0; name##_i < 4; name##_i++) \
+#define FOR_EACH_DEVICE(name)                                                                                          \
+	for (int name##_i = 0; name##_i < 4; name##_i++)                                                               \
 		for (const char *name = rig_device(name##_i); name != NULL; name = NULL)
 
 #define OK(call) assert_ok(call, &fault, __LINE__)
@@ -174,7 +174,8 @@ static inline int32_t add_buffer(rig *r, int64_t bytes)
 /* ---- tickets ---- */
 
 /* All of buffers [first, end) in one ticket. */
-static inline zcc_status try_defer(rig *r, int64_t snapshot, int32_t first, int32_t end, zcc_stream *after, int64_t *ticket)
+static inline zcc_status try_defer(rig *r, int64_t snapshot, int32_t first, int32_t end, zcc_stream *after,
+                                   int64_t *ticket)
 {
 	zcc_offload_region regions[MOST_BUFFERS];
 	for (int32_t i = first; i < end; i++)
@@ -208,8 +209,8 @@ static inline void assert_landed(rig *r, int64_t ticket, int64_t step)
 		assert_int_equal(landed.ticket, ticket);
 		assert_string_equal(landed.name, buffer_name(i));
 		if (count_wrong(&landed, i, step) != 0)
-			fail_msg("%s: %lld wrong bytes in ticket %lld of step %lld", landed.name, (long long)count_wrong(&landed, i, step),
-			         (long long)ticket, (long long)step);
+			fail_msg("%s: %lld wrong bytes in ticket %lld of step %lld", landed.name,
+			         (long long)count_wrong(&landed, i, step), (long long)ticket, (long long)step);
 	}
 }
 

@@ -14,7 +14,8 @@ static void wait_alone_lands_every_region_of_every_size(void **state)
 {
 	(void)state;
 	const int64_t chunks[] = {0, 1000, 4096, 100001, 1 << 30};
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		for (int c = 0; c < 5; c++) {
 			zcc_offload_options options = usual_options();
 			options.chunk_bytes = chunks[c];
@@ -36,7 +37,8 @@ static void wait_alone_lands_every_region_of_every_size(void **state)
 static void fence_alone_lands_every_ticket_of_a_snapshot(void **state)
 {
 	(void)state;
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		rig r;
 		open_rig(&r, device, NULL);
 		add_sizes(&r);
@@ -63,7 +65,8 @@ static void fence_alone_lands_every_ticket_of_a_snapshot(void **state)
 static void a_view_lands_as_its_own_bytes_and_not_its_storage(void **state)
 {
 	(void)state;
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		rig r;
 		open_rig(&r, device, NULL);
 		add_buffer(&r, 1 << 20);
@@ -90,7 +93,8 @@ static void a_view_lands_as_its_own_bytes_and_not_its_storage(void **state)
 static void memory_of_the_host_is_a_snapshot_too(void **state)
 {
 	(void)state;
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		rig r;
 		open_rig(&r, device, NULL);
 		float rates[3] = {1, 2, 3};
@@ -113,7 +117,8 @@ static void copies_run_after_what_the_trainer_submitted_before_defer(void **stat
 {
 	(void)state;
 	for (int check = 0; check < 2; check++) {
-		FOR_EACH_DEVICE(device) {
+		FOR_EACH_DEVICE(device)
+		{
 			zcc_offload_options options = usual_options();
 			options.check = check;
 			rig r;
@@ -134,7 +139,8 @@ static void copies_run_after_what_the_trainer_submitted_before_defer(void **stat
 static void the_next_steps_first_write_never_reaches_a_save(void **state)
 {
 	(void)state;
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		zcc_offload_options options = usual_options();
 		options.chunk_bytes = 1 << 16;
 		rig r;
@@ -208,11 +214,11 @@ static void micro_steps_and_chunks_change_nothing_but_when(void **state)
 		for (int i = 0; i < EMA_ELEMS; i++)
 			want[i] = fmaf(0.125f, (float)((i * 37 + step * 11) % 101) / 7 - want[i], want[i]);
 	FOR_EACH_DEVICE(device)
-		for (int m = 0; m < 4; m++)
-			for (int c = 0; c < 3; c++) {
-				run_training(device, micro_steps[m], chunks[c], got);
-				assert_memory_equal(got, want, EMA_ELEMS * 4);
-			}
+	for (int m = 0; m < 4; m++)
+		for (int c = 0; c < 3; c++) {
+			run_training(device, micro_steps[m], chunks[c], got);
+			assert_memory_equal(got, want, EMA_ELEMS * 4);
+		}
 	free(want);
 	free(got);
 }
@@ -228,7 +234,8 @@ static int64_t wait_until_copied(rig *r, int64_t bytes)
 static void a_fraction_starts_its_share_in_whole_chunks_and_no_more(void **state)
 {
 	(void)state;
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		zcc_offload_options options = usual_options();
 		options.chunk_bytes = 100;
 		rig r;
@@ -303,7 +310,8 @@ static void chunks_are_cut_by_bytes_over_regions(void **state)
 static void a_snapshot_in_flight_lands_before_the_next_is_deferred(void **state)
 {
 	(void)state;
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		rig r;
 		open_rig(&r, device, NULL);
 		for (int i = 0; i < 3; i++)
@@ -325,7 +333,8 @@ static void a_snapshot_in_flight_lands_before_the_next_is_deferred(void **state)
 static void a_snapshot_during_another_is_refused_by_choice(void **state)
 {
 	(void)state;
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		zcc_offload_options options = usual_options();
 		options.busy = ZCC_OFFLOAD_REFUSE;
 		rig r;
@@ -413,20 +422,20 @@ static void a_ticket_of_nothing_has_landed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(wait_alone_lands_every_region_of_every_size),
-		cmocka_unit_test(fence_alone_lands_every_ticket_of_a_snapshot),
-		cmocka_unit_test(a_view_lands_as_its_own_bytes_and_not_its_storage),
-		cmocka_unit_test(memory_of_the_host_is_a_snapshot_too),
-		cmocka_unit_test(copies_run_after_what_the_trainer_submitted_before_defer),
-		cmocka_unit_test(the_next_steps_first_write_never_reaches_a_save),
-		cmocka_unit_test(micro_steps_and_chunks_change_nothing_but_when),
-		cmocka_unit_test(a_fraction_starts_its_share_in_whole_chunks_and_no_more),
-		cmocka_unit_test(shares_that_add_up_to_one_start_all),
-		cmocka_unit_test(chunks_are_cut_by_bytes_over_regions),
-		cmocka_unit_test(a_snapshot_in_flight_lands_before_the_next_is_deferred),
-		cmocka_unit_test(a_snapshot_during_another_is_refused_by_choice),
-		cmocka_unit_test(tickets_only_grow_and_are_known_for_what_they_are),
-		cmocka_unit_test(a_ticket_of_nothing_has_landed),
+	        cmocka_unit_test(wait_alone_lands_every_region_of_every_size),
+	        cmocka_unit_test(fence_alone_lands_every_ticket_of_a_snapshot),
+	        cmocka_unit_test(a_view_lands_as_its_own_bytes_and_not_its_storage),
+	        cmocka_unit_test(memory_of_the_host_is_a_snapshot_too),
+	        cmocka_unit_test(copies_run_after_what_the_trainer_submitted_before_defer),
+	        cmocka_unit_test(the_next_steps_first_write_never_reaches_a_save),
+	        cmocka_unit_test(micro_steps_and_chunks_change_nothing_but_when),
+	        cmocka_unit_test(a_fraction_starts_its_share_in_whole_chunks_and_no_more),
+	        cmocka_unit_test(shares_that_add_up_to_one_start_all),
+	        cmocka_unit_test(chunks_are_cut_by_bytes_over_regions),
+	        cmocka_unit_test(a_snapshot_in_flight_lands_before_the_next_is_deferred),
+	        cmocka_unit_test(a_snapshot_during_another_is_refused_by_choice),
+	        cmocka_unit_test(tickets_only_grow_and_are_known_for_what_they_are),
+	        cmocka_unit_test(a_ticket_of_nothing_has_landed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

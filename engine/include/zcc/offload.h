@@ -43,36 +43,36 @@ typedef struct zcc_offload_options {
 
 /* Bytes of a registered buffer. Views are regions: offset and length of what is wanted, not the whole storage. */
 typedef struct zcc_offload_region {
-	int64_t handle;       /* of zcc_offload_register */
+	int64_t handle; /* of zcc_offload_register */
 	int64_t offset_bytes;
-	int64_t bytes;        /* -1 = up to the end of the buffer; 0 is allowed */
+	int64_t bytes; /* -1 = up to the end of the buffer; 0 is allowed */
 } zcc_offload_region;
 
 /* A region on the host. */
 typedef struct zcc_offload_landed {
-	const char *name;      /* of the buffer; owned by the queue */
-	void *data;            /* valid until it is released; NULL where bytes = 0 */
-	int64_t offset_bytes;  /* in the buffer */
+	const char *name;     /* of the buffer; owned by the queue */
+	void *data;           /* valid until it is released; NULL where bytes = 0 */
+	int64_t offset_bytes; /* in the buffer */
 	int64_t bytes;
 	int64_t ticket;
-	int64_t index;         /* in the ticket, from 0; -1: no region */
-	int64_t generation;    /* of the buffer, 1 at its first registration */
+	int64_t index;      /* in the ticket, from 0; -1: no region */
+	int64_t generation; /* of the buffer, 1 at its first registration */
 	int64_t snapshot;
-	int32_t place;         /* ZCC_AT_PINNED or ZCC_AT_PAGEABLE */
+	int32_t place; /* ZCC_AT_PINNED or ZCC_AT_PAGEABLE */
 	int32_t reserved;
 } zcc_offload_landed;
 
 typedef struct zcc_offload_stats {
-	int64_t tickets;         /* deferred so far */
+	int64_t tickets; /* deferred so far */
 	int64_t regions;
 	int64_t deferred_bytes;
-	int64_t copied_bytes;    /* landed */
+	int64_t copied_bytes; /* landed */
 	int64_t chunks;
-	int64_t copies;          /* single copies given to the device */
-	int64_t waits;           /* calls of wait and fence, and of defer for another snapshot, that found something not landed */
-	int64_t wait_ns;         /* how long they blocked, together */
-	int64_t pending_bytes;   /* deferred, not landed */
-	int64_t held_bytes;      /* host memory that the queue has from its pool now */
+	int64_t copies; /* single copies given to the device */
+	int64_t waits; /* calls of wait and fence, and of defer for another snapshot, that found something not landed */
+	int64_t wait_ns;       /* how long they blocked, together */
+	int64_t pending_bytes; /* deferred, not landed */
+	int64_t held_bytes;    /* host memory that the queue has from its pool now */
 	int64_t held_peak_bytes;
 } zcc_offload_stats;
 
@@ -88,8 +88,8 @@ ZCC_API void zcc_offload_close(zcc_offload *queue);
 /* A buffer of this device or of the host. A name that is there already is registered anew: the generation grows,
  * and the old handle is stale from then on. Blocks while a chunk of the old memory is in flight. ZCC_EINVAL,
  * ZCC_ENOMEM. */
-ZCC_API zcc_status zcc_offload_register(zcc_offload *queue, const char *name, const void *data, int64_t bytes, int64_t *handle,
-                                        zcc_error *error);
+ZCC_API zcc_status zcc_offload_register(zcc_offload *queue, const char *name, const void *data, int64_t bytes,
+                                        int64_t *handle, zcc_error *error);
 /* The handle is stale from then on; call it before the memory is freed. Blocks while a chunk of it is in flight.
  * ZCC_ESTALE, ZCC_EINVAL. */
 ZCC_API zcc_status zcc_offload_unregister(zcc_offload *queue, int64_t handle, zcc_error *error);
@@ -99,8 +99,8 @@ ZCC_API zcc_status zcc_offload_unregister(zcc_offload *queue, int64_t handle, zc
  * one is in flight another waits or is refused. Does not block but for that and in checking mode. ZCC_ESTALE names
  * the buffer; ZCC_EINVAL for a region that leaves its buffer or a handle that is none; ZCC_EBUSY, ZCC_ENOMEM,
  * ZCC_EINTR. Tickets start at 1 and only grow. */
-ZCC_API zcc_status zcc_offload_defer(zcc_offload *queue, int64_t snapshot, const zcc_offload_region *regions, int64_t n_regions,
-                                     zcc_stream *after, int64_t *ticket, zcc_error *error);
+ZCC_API zcc_status zcc_offload_defer(zcc_offload *queue, int64_t snapshot, const zcc_offload_region *regions,
+                                     int64_t n_regions, zcc_stream *after, int64_t *ticket, zcc_error *error);
 /* Starts all that is deferred. Does not block. A ticket with a stale handle fails before any of its bytes moves:
  * ZCC_ESTALE. */
 ZCC_API zcc_status zcc_offload_flush(zcc_offload *queue, zcc_error *error);
@@ -121,7 +121,8 @@ ZCC_API zcc_status zcc_offload_fence(zcc_offload *queue, zcc_error *error);
 
 /* Region `index` of a ticket. ZCC_EBUSY while it has not landed, ZCC_ESTALE when it has been released, ZCC_EINVAL,
  * the ticket's fault. */
-ZCC_API zcc_status zcc_offload_get(zcc_offload *queue, int64_t ticket, int64_t index, zcc_offload_landed *landed, zcc_error *error);
+ZCC_API zcc_status zcc_offload_get(zcc_offload *queue, int64_t ticket, int64_t index, zcc_offload_landed *landed,
+                                   zcc_error *error);
 /* Flushes up to that ticket and waits for its next region, in order, each given out once; index = -1 when all have
  * been. The fault of the ticket, ZCC_ESTALE for a released one, ZCC_EINVAL; ZCC_EBUSY where it can never land
  * unless something is released; ZCC_EINTR. */
