@@ -187,7 +187,7 @@ end
 
 return zcc.recipe {
 	name = "offload",
-	about = "Snapshots of a model's weights during training: how long the trainer stands still, with and without deferral.",
+	about = "Snapshots of a model's weights during training: how long the trainer waits, with and without deferral.",
 	args = {
 		{ flag = "--model", type = "string", default = "qwen3-8b", about = "a model that zcc knows" },
 		{ flag = "--shapes", type = "file", about = "shapes of another model (JSON)" },
