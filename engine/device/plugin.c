@@ -1,13 +1,12 @@
 #include "device/plugin.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/library.h"
 #include "base/status.h"
 
 static const char operation[] = "device plug-in";
@@ -59,39 +58,18 @@ zcc_status zcci_plugin_check(const zcci_device_ops *ops, const char *file, zcc_e
 	return ZCC_OK;
 }
 
-/* FOLDER/NAME for the folder of this very library, or of the program that holds it. */
-static bool beside(const char *name, char path[PATH_MAX])
-{
-	Dl_info self;
-	if (dladdr((const void *)kinds, &self) == 0 || self.dli_fname == NULL)
-		return false;
-	const char *slash = strrchr(self.dli_fname, '/');
-	int n = snprintf(path, PATH_MAX, "%.*s/%s", slash != NULL ? (int)(slash - self.dli_fname) : 1, slash != NULL ? self.dli_fname : ".", name);
-	return n > 0 && n < PATH_MAX && access(path, F_OK) == 0;
-}
-
 static zcc_status load(const char *kind, const zcci_device_ops **ops, zcc_error *error)
 {
-	char name[64], path[PATH_MAX];
-	snprintf(name, sizeof name, "libzcc_%s.so", kind);
-	const char *file = beside(name, path) ? path : name;
-	void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-	if (library == NULL) {
-		const char *why = dlerror();
-		size_t length = strlen(name);
-		if (file == name && strncmp(why, name, length) == 0 && strncmp(why + length, ": cannot open", 13) == 0)
-			return zcci_fail(error, ZCC_EDEVICE, 0, operation, "%s is neither beside libzcc.so nor where the loader looks", name);
-		return zcci_fail(error, ZCC_EDEVICE, 0, operation, "%s does not load: %s", file, why);
-	}
+	char name[32], file[ZCCI_LIBRARY_PATH_BYTES];
+	void *library, *symbol;
 	zcci_device_plugin entry;
-	void *symbol = dlsym(library, ZCCI_DEVICE_PLUGIN_SYMBOL);
-	if (symbol == NULL) {
-		dlclose(library);
-		return zcci_fail(error, ZCC_EDEVICE, 0, operation, "%s has no %s", file, ZCCI_DEVICE_PLUGIN_SYMBOL);
-	}
+	snprintf(name, sizeof name, "zcc_%s", kind);
+	zcc_status status = zcci_library_open(name, ZCCI_DEVICE_PLUGIN_SYMBOL, operation, &library, &symbol, file, error);
+	if (status != ZCC_OK)
+		return status;
 	memcpy(&entry, &symbol, sizeof entry);
 	const zcci_device_ops *table = entry(ZCCI_DEVICE_VERSION);
-	zcc_status status = zcci_plugin_check(table, file, error);
+	status = zcci_plugin_check(table, file, error);
 	if (status != ZCC_OK)
 		dlclose(library);
 	else
