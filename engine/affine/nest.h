@@ -1,4 +1,4 @@
-/* A flat run of a row-major array as boxes of that array. Private to engine/affine. */
+/* A flat run of a row-major array as boxes of that array. */
 #ifndef ZCCI_NEST_H
 #define ZCCI_NEST_H
 

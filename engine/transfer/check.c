@@ -6,6 +6,7 @@
 #include "affine/plan.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "transfer/device_route.h"
 
 static const char *param_name(const zcc_transfer *transfer, const zcc_segment *segment)
 {
@@ -66,6 +67,13 @@ static zcc_status check_list(const zcc_transfer *transfer, const zcci_list *list
 		const zcci_dtypes *dtypes = &transfer->schedule->dtypes[segment->param];
 		if (!zcci_convert_supported(dtypes->target, dtypes->source, segment->factor))
 			return zcci_fail(error, ZCC_ELAYOUT, 0, "transfer check", "parameter '%s': no conversion from %s to %s with factor %g",
+			                 param_name(transfer, segment), zcc_dtype_name(dtypes->source), zcc_dtype_name(dtypes->target),
+			                 segment->factor);
+		zcci_route route;
+		zcci_schedule_route(transfer->schedule, segment, &route);
+		if (transfer->device != NULL && !zcci_device_route_supported(&route))
+			return zcci_fail(error, ZCC_ELAYOUT, 0, "transfer check",
+			                 "parameter '%s': %s to %s with factor %g between devices; F16, BF16 and F32 are converted there, with factor 1",
 			                 param_name(transfer, segment), zcc_dtype_name(dtypes->source), zcc_dtype_name(dtypes->target),
 			                 segment->factor);
 		status = check_end(transfer, segment, ZCC_SOURCE, error);

@@ -7,6 +7,7 @@
 #include "transfer/comm.h"
 #include "transfer/route.h"
 #include "transfer/schedule.h"
+#include "transfer/transport.h"
 
 /* A shard bound by the caller: memory or a range of a file. */
 typedef struct zcci_binding {
@@ -36,6 +37,9 @@ struct zcc_transfer {
 	const zcc_segment *segments;
 	int64_t n_segments;
 	zcci_side sides[2];        /* ZCC_SOURCE, ZCC_TARGET */
+	zcc_device *device;        /* whose memory is bound; NULL: ordinary memory and files */
+	const zcci_transport_ops *transport;
+	struct zcci_device_move *device_move; /* lives and dies with the schedule */
 	zcci_schedule *schedule;   /* NULL until it is needed, and again when an endpoint changes */
 	_Atomic int64_t done_bytes;
 	_Atomic int64_t total_bytes;

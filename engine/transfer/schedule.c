@@ -12,7 +12,9 @@ enum {
 	DEPTH_MAX = 4,
 	/* A run this long on both sides goes alone, from its own memory and into its own memory, in chunks that need no staging. */
 	RUN_ALONE_BYTES = 64 << 10,
-	ALONE_MAX_BYTES = 16 << 20
+	ALONE_MAX_BYTES = 16 << 20,
+	/* Between devices every chunk costs a few launches. */
+	DEVICE_CHUNK_MAX_BYTES = 16 << 20
 };
 
 void zcci_schedule_route(const zcci_schedule *schedule, const zcc_segment *segment, zcci_route *route)
@@ -36,16 +38,17 @@ bool zcci_part_next(const zcci_schedule *schedule, const zcci_list *list, zcci_c
 	int64_t run = zcci_view_run(&route->source, first);
 	int64_t target_run = zcci_view_run(&route->target, first);
 	run = target_run < run ? target_run : run;
-	int64_t room = schedule->chunk_bytes - used_bytes;
+	part->at_bytes = (used_bytes + schedule->align_bytes - 1) / schedule->align_bytes * schedule->align_bytes;
+	int64_t room = schedule->chunk_bytes - part->at_bytes;
 	part->alone = !route->converts && run * elem_bytes >= RUN_ALONE_BYTES;
 	if (part->alone && used_bytes > 0)
 		return false;
 	if (part->alone)
-		room = ALONE_MAX_BYTES;
+		room = schedule->alone_bytes;
 	int64_t left = part->alone ? run : segment->elems - first;
 	part->first = first;
 	part->count = left < room / elem_bytes ? left : room / elem_bytes;
-	if (part->count == 0)
+	if (part->count <= 0)
 		return false;
 	part->bytes = part->count * elem_bytes;
 	cursor->elem += part->count;
@@ -61,10 +64,12 @@ bool zcci_chunk_next(const zcci_schedule *schedule, const zcci_list *list, zcci_
 	chunk->begin = *cursor;
 	chunk->n_parts = 0;
 	chunk->bytes = 0;
+	chunk->payload_bytes = 0;
 	zcci_part part;
 	while (zcci_part_next(schedule, list, cursor, chunk->bytes, &part)) {
 		chunk->n_parts++;
-		chunk->bytes += part.bytes;
+		chunk->bytes = part.at_bytes + part.bytes;
+		chunk->payload_bytes += part.bytes;
 		if (part.alone || chunk->bytes >= schedule->chunk_bytes)
 			break;
 	}
@@ -211,8 +216,19 @@ zcc_status zcci_schedule_create(const zcc_transfer *transfer, zcci_schedule **sc
 	zcc_status status = ZCC_OK;
 	if (lists == NULL || made == NULL || made->arena == NULL)
 		status = no_memory(error);
-	if (status == ZCC_OK) {
+	if (status == ZCC_OK && transfer->device != NULL) {
+		/* A peer has two chunks on the device in either direction and one on the host; up to three more are for conversions. */
+		int64_t tenth = transfer->staging_bytes / 10;
+		made->chunk_bytes = (tenth < DEVICE_CHUNK_MAX_BYTES ? tenth : DEVICE_CHUNK_MAX_BYTES) & ~(int64_t)255;
+		made->alone_bytes = made->chunk_bytes;
+		/* The device's kernels take whole elements at multiples of their size. */
+		made->align_bytes = 8;
+		made->depth = 2;
+		status = make_dtypes(transfer, made, error);
+	} else if (status == ZCC_OK) {
 		/* Two directions share a peer's budget, with at least two chunks each. */
+		made->alone_bytes = ALONE_MAX_BYTES;
+		made->align_bytes = 1;
 		int64_t quarter = transfer->staging_bytes / 4;
 		made->chunk_bytes = (quarter < CHUNK_MAX_BYTES ? quarter : CHUNK_MAX_BYTES) & ~(int64_t)15;
 		int64_t depth = transfer->staging_bytes / 2 / made->chunk_bytes;

@@ -23,6 +23,7 @@ typedef struct zcci_chunk {
 	zcci_cursor begin;
 	int64_t n_parts;
 	int64_t bytes;
+	int64_t payload_bytes;  /* without what aligns the parts */
 } zcci_chunk;
 
 /* A range of one segment in a chunk. Its route has no places yet. */
@@ -31,6 +32,7 @@ typedef struct zcci_part {
 	int64_t first;
 	int64_t count;
 	int64_t bytes;
+	int64_t at_bytes; /* in the chunk */
 	bool alone;       /* a chunk of its own, in place on both sides */
 } zcci_part;
 
@@ -53,6 +55,8 @@ typedef struct zcci_schedule {
 	zcci_arena *arena;
 	const zcci_dtypes *dtypes;  /* by target parameter */
 	int64_t chunk_bytes;        /* of a chunk that may have to be staged */
+	int64_t alone_bytes;        /* the most of a chunk that is in place on both sides */
+	int64_t align_bytes;        /* of the parts of a chunk */
 	int32_t depth;              /* chunks in flight in each direction of a peer, at least 2 */
 	zcci_list local;            /* memory of this process and files */
 	int32_t n_peers;

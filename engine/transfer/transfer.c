@@ -6,7 +6,9 @@
 #include "affine/plan.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "device/handles.h"
 #include "store/file.h"
+#include "transfer/device_move.h"
 #include "transfer/move.h"
 
 static const int64_t STAGING_USUAL = 8 << 20;
@@ -162,11 +164,20 @@ zcc_status zcc_transfer_create(zcc_plan *plan, zcc_comm *comm, const zcc_transfe
 	return ZCC_OK;
 }
 
+static void drop_schedule(zcc_transfer *transfer)
+{
+	zcci_device_move_destroy(transfer->device_move);
+	transfer->device_move = NULL;
+	zcci_schedule_destroy(transfer->schedule);
+	transfer->schedule = NULL;
+}
+
 void zcc_transfer_destroy(zcc_transfer *transfer)
 {
 	if (transfer == NULL)
 		return;
-	zcci_schedule_destroy(transfer->schedule);
+	drop_schedule(transfer);
+	zcc_device_close(transfer->device);
 	free_side(&transfer->sides[ZCC_SOURCE]);
 	free_side(&transfer->sides[ZCC_TARGET]);
 	zcc_plan_destroy(transfer->plan);
@@ -196,11 +207,35 @@ zcc_status zcc_transfer_place(zcc_transfer *transfer, int32_t side, int32_t rank
 	if (process != ZCC_ENDPOINT_FILE && (process < 0 || process >= transfer->comm->size))
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer place", "%s rank %d on process %d of %d", zcci_side_name(side), rank,
 		                 process, transfer->comm->size);
-	if (transfer->sides[side].process[index] != process) {
-		zcci_schedule_destroy(transfer->schedule);
-		transfer->schedule = NULL;
-	}
+	if (transfer->sides[side].process[index] != process)
+		drop_schedule(transfer);
 	transfer->sides[side].process[index] = process;
+	return ZCC_OK;
+}
+
+zcc_status zcc_transfer_set_device(zcc_transfer *transfer, zcc_device *device, const char *transport, zcc_error *error)
+{
+	static const char operation[] = "transfer set device";
+	const zcci_transport_ops *ops = NULL;
+	zcc_device *own = NULL;
+	for (int32_t side = 0; side < 2; side++)
+		for (int32_t i = 0; i < transfer->sides[side].n_ranks; i++)
+			if (transfer->sides[side].bindings[i] != NULL)
+				return zcci_fail(error, ZCC_EINVAL, 0, operation, "memory of %s rank %d is bound already", zcci_side_name(side),
+				                 transfer->sides[side].ranks[i]);
+	zcc_status status = zcci_transport_find(transport != NULL ? transport : zcci_staged_ops.name, &ops, error);
+	if (status == ZCC_OK && ops->device != NULL && strcmp(device->ops->name, ops->device) != 0)
+		status = zcci_fail(error, ZCC_EINVAL, 0, operation, "%s goes between devices of %s, this is %s", ops->name, ops->device,
+		                   zcc_device_name(device));
+	/* The same device once more: a reference of its own. */
+	if (status == ZCC_OK)
+		status = zcc_device_open(zcc_device_name(device), &own, error);
+	if (status != ZCC_OK)
+		return status;
+	drop_schedule(transfer);
+	zcc_device_close(transfer->device);
+	transfer->device = own;
+	transfer->transport = ops;
 	return ZCC_OK;
 }
 
@@ -249,6 +284,21 @@ zcc_status zcc_transfer_bind_memory(zcc_transfer *transfer, int32_t side, int32_
 	if (data == NULL)
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory", "no memory given for parameter %d of %s rank %d", param,
 		                 zcci_side_name(side), rank);
+	if (transfer->device != NULL && bytes > 0) {
+		int32_t place = 0;
+		status = transfer->device->ops->place(transfer->device->impl, data, bytes, &place, error);
+		if (status != ZCC_OK)
+			return zcci_context(error, status, "parameter %d of %s rank %d", param, zcci_side_name(side), rank);
+		zcc_param_info info = {.dtype = ZCC_U8};
+		zcc_layout_param(transfer->sides[side].layout, param, &info, NULL);
+		if ((uintptr_t)data % (uintptr_t)zcc_dtype_bytes(info.dtype) != 0)
+			return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory", "parameter %d of %s rank %d: %p is no address of a %s", param,
+			                 zcci_side_name(side), rank, data, zcc_dtype_name(info.dtype));
+		if (place == ZCC_AT_PAGEABLE)
+			return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory",
+			                 "parameter %d of %s rank %d: memory that is neither of device %s nor pinned for it", param,
+			                 zcci_side_name(side), rank, zcc_device_name(transfer->device));
+	}
 	zcc_file_close(binding->file);
 	*binding = (zcci_binding){.data = data, .bytes = bytes};
 	return ZCC_OK;
@@ -261,6 +311,9 @@ zcc_status zcc_transfer_bind_file(zcc_transfer *transfer, int32_t side, int32_t 
 	zcc_status status = find_shard(transfer, "transfer bind file", side, rank, param, bytes, &binding, error);
 	if (status != ZCC_OK)
 		return status;
+	if (transfer->device != NULL)
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind file",
+		                 "parameter %d of %s rank %d: no files in a transfer between devices", param, zcci_side_name(side), rank);
 	int64_t end;
 	if (file == NULL || offset_bytes < 0 || zcci_add_overflows(offset_bytes, bytes, &end) || end > zcc_file_bytes(file))
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind file",
@@ -299,6 +352,8 @@ static zcc_status agree_on_work(zcc_transfer *transfer, zcc_error *error)
 		{"the source endpoints", hash_endpoints(&transfer->sides[ZCC_SOURCE])},
 		{"the target endpoints", hash_endpoints(&transfer->sides[ZCC_TARGET])},
 		{"the staging budget", transfer->staging_bytes},
+		{"the way between devices", transfer->transport != NULL ? (int64_t)XXH3_64bits(transfer->transport->name,
+		                                                                             strlen(transfer->transport->name)) : 0},
 	};
 	enum { N_PARTS = sizeof parts / sizeof *parts };
 	int64_t values[N_PARTS];
@@ -322,8 +377,40 @@ static zcc_status prepare(zcc_transfer *transfer, zcci_move **move, zcc_error *e
 		status = zcci_schedule_create(transfer, &transfer->schedule, error);
 	if (status == ZCC_OK)
 		status = zcci_transfer_check(transfer, error);
-	if (status == ZCC_OK)
+	if (status == ZCC_OK && transfer->device == NULL)
 		status = zcci_move_create(transfer, move, error);
+	else if (status == ZCC_OK && transfer->device_move == NULL)
+		status = zcci_device_move_create(transfer, &transfer->device_move, error);
+	return status;
+}
+
+/* Both leave the group of processes fit for the next run, or broken. */
+static zcc_status run_on_host(zcc_transfer *transfer, zcci_move *move, zcc_error *error)
+{
+	zcc_error mine = {.status = ZCC_OK};
+	zcci_move_run(move, &mine);
+	zcc_status status = zcc_comm_agree(transfer->comm, &mine, error);
+	int64_t unclean = zcci_move_unclean(move);
+	if (status != ZCC_OK && zcc_comm_max(transfer->comm, &unclean, 1, NULL) == ZCC_OK)
+		transfer->comm->broken = unclean != 0;
+	return status;
+}
+
+static zcc_status run_on_device(zcc_transfer *transfer, zcc_error *error)
+{
+	zcci_device_move *move = transfer->device_move;
+	zcc_error mine = {.status = ZCC_OK};
+	/* Some process may have made its schedule anew. */
+	int64_t to_join = transfer->comm->size > 1 && !zcci_device_move_joined(move);
+	zcc_status status = zcc_comm_max(transfer->comm, &to_join, 1, error);
+	if (status == ZCC_OK && to_join)
+		status = zcci_device_move_join(move, error);
+	if (status != ZCC_OK)
+		return status;
+	zcci_device_move_run(move, &mine);
+	status = zcc_comm_agree(transfer->comm, &mine, error);
+	if (status != ZCC_OK)
+		zcci_device_move_leave(move);
 	return status;
 }
 
@@ -336,16 +423,13 @@ zcc_status zcc_transfer_run(zcc_transfer *transfer, zcc_transfer_result *result,
 	zcc_status status = agree_on_work(transfer, error);
 	if (status == ZCC_OK)
 		status = zcc_comm_agree(transfer->comm, &mine, error);
-	if (status == ZCC_OK) {
-		mine = (zcc_error){.status = ZCC_OK};
-		zcci_move_run(move, &mine);
-		status = zcc_comm_agree(transfer->comm, &mine, error);
-		int64_t unclean = zcci_move_unclean(move);
-		if (status != ZCC_OK && zcc_comm_max(transfer->comm, &unclean, 1, NULL) == ZCC_OK)
-			transfer->comm->broken = unclean != 0;
-	}
+	if (status == ZCC_OK)
+		status = transfer->device != NULL ? run_on_device(transfer, error) : run_on_host(transfer, move, error);
 	if (status == ZCC_OK && result != NULL) {
-		zcci_move_result(move, result);
+		if (transfer->device != NULL)
+			zcci_device_move_result(transfer->device_move, result);
+		else
+			zcci_move_result(move, result);
 		result->ns = zcc_clock_ns() - start;
 	}
 	zcci_move_destroy(move);

@@ -10,11 +10,25 @@ struct shard {
 	char *block;        /* with a guard before and after */
 	char *data;
 	int64_t file_at;
+	char *on_device;    /* the block's other self */
 };
 
 typedef struct shard shard;
 
 static zcc_error error;
+static zcc_device *device;
+static const char *transport;
+static zcc_stream *stream;
+
+void jobs_use_device(zcc_device *use, const char *way)
+{
+	zcc_stream_destroy(stream);
+	stream = NULL;
+	device = use;
+	transport = way;
+	if (device != NULL)
+		MUST(zcc_stream_create(device, &stream, &error));
+}
 
 uint64_t dice_roll(dice *d)
 {
@@ -258,6 +272,22 @@ static void file_path(const job *j, int32_t side, int32_t rank, char path[128])
 	snprintf(path, 128, "%s/%s-%d", j->folder, side == ZCC_SOURCE ? "source" : "target", rank);
 }
 
+static void upload(const shard *s)
+{
+	if (s->on_device == NULL)
+		return;
+	MUST(zcc_copy_async(stream, s->on_device, s->block, s->bytes + 2 * GUARD, &error));
+	MUST(zcc_stream_wait(stream, &error));
+}
+
+static void download(const shard *s)
+{
+	if (s->on_device == NULL)
+		return;
+	MUST(zcc_copy_async(stream, s->block, s->on_device, s->bytes + 2 * GUARD, &error));
+	MUST(zcc_stream_wait(stream, &error));
+}
+
 /* Process 0 makes the file, all open it. */
 static void open_file(job *j, int32_t side, int32_t r)
 {
@@ -310,6 +340,9 @@ static void make_side(job *j, int32_t side, zcc_layout *layout, const int32_t *p
 			memset(s->block, 0xc3, (size_t)s->bytes + 2 * GUARD);
 			if (side == ZCC_SOURCE)
 				put_shard(j, p, side, j->ranks[side][r], padding_of(side), s->data, s->bytes);
+			if (device != NULL)
+				MUST(zcc_device_malloc(device, s->bytes + 2 * GUARD, (void **)&s->on_device, &error));
+			upload(s);
 		}
 		if (process[r] == ZCC_ENDPOINT_FILE)
 			open_file(j, side, r);
@@ -324,8 +357,9 @@ static void bind_rank(job *j, int32_t side, int32_t r)
 		shard *s = &j->shards[side][r][p];
 		zcc_shard_info info;
 		MUST(zcc_layout_shard(j->layouts[side], p, rank, &info, &error));
-		if (s->data != NULL)
-			MUST(zcc_transfer_bind_memory(j->transfer, side, rank, p, s->data, s->bytes, &error));
+		char *data = s->on_device != NULL ? s->on_device + GUARD : s->data;
+		if (data != NULL)
+			MUST(zcc_transfer_bind_memory(j->transfer, side, rank, p, data, s->bytes, &error));
 		else if (j->files[side][r] != NULL && info.present)
 			MUST(zcc_transfer_bind_file(j->transfer, side, rank, p, j->files[side][r], s->file_at, s->bytes, &error));
 	}
@@ -343,6 +377,8 @@ void job_open(job *j, zcc_comm *comm, const param *params, int32_t n_params, uin
 	make_side(j, ZCC_SOURCE, source, process[ZCC_SOURCE]);
 	make_side(j, ZCC_TARGET, target, process[ZCC_TARGET]);
 	MUST(zcc_transfer_create(plan, comm, options, &j->transfer, &error));
+	if (device != NULL)
+		MUST(zcc_transfer_set_device(j->transfer, device, transport, &error));
 	dice d = {seed + (uint64_t)zcc_comm_rank(comm) + 1};
 	for (int32_t turn = 0; turn < 2; turn++) {
 		int32_t side = turn ^ (int32_t)(seed + (uint64_t)zcc_comm_rank(comm)) % 2;
@@ -360,6 +396,7 @@ void job_clear_targets(job *j)
 			shard *s = &j->shards[ZCC_TARGET][r][p];
 			if (s->data != NULL)
 				memset(s->data, padding_of(ZCC_TARGET), (size_t)s->bytes);
+			upload(s);
 		}
 	}
 }
@@ -382,6 +419,7 @@ void job_check(job *j)
 			bool in_file = file != NULL && zcc_comm_rank(j->comm) == 0;
 			if (s->data == NULL && !in_file)
 				continue;
+			download(s);
 			char *want = malloc((size_t)s->bytes + 1);
 			put_shard(j, p, ZCC_TARGET, j->ranks[ZCC_TARGET][r], padding_of(ZCC_TARGET), want, s->bytes);
 			if (in_file) {
@@ -406,8 +444,11 @@ void job_close(job *j)
 	MPI_Barrier(MPI_COMM_WORLD);
 	for (int32_t side = 0; side < 2; side++) {
 		for (int32_t r = 0; r < j->n_ranks[side]; r++) {
-			for (int32_t p = 0; p < j->n_params; p++)
+			for (int32_t p = 0; p < j->n_params; p++) {
 				free(j->shards[side][r][p].block);
+				if (device != NULL)
+					zcc_device_free(device, j->shards[side][r][p].on_device);
+			}
 			free(j->shards[side][r]);
 			zcc_file_close(j->files[side][r]);
 			char path[128];

@@ -49,6 +49,9 @@ typedef struct job {
 	zcc_transfer *transfer;
 } job;
 
+/* From here on jobs bind memory of this device, and the bytes go by this transport. NULL, NULL: ordinary memory again. */
+void jobs_use_device(zcc_device *device, const char *transport);
+
 /* Fills sources, clears targets, places and binds (each process in another order). process[] of file ranks: ZCC_ENDPOINT_FILE. */
 void job_open(job *j, zcc_comm *comm, const param *params, int32_t n_params, uint64_t seed, zcc_plan *plan, zcc_layout *target,
               zcc_layout *source, int32_t *const process[2], const zcc_transfer_options *options);

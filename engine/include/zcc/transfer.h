@@ -4,6 +4,7 @@
 
 #include "base.h"
 #include "affine.h"
+#include "device.h"
 #include "store.h"
 
 /* ---- processes ---- */
@@ -71,6 +72,12 @@ ZCC_API void zcc_transfer_destroy(zcc_transfer *transfer);
 /* Endpoint table: where a rank of one side lives: a process, or ZCC_ENDPOINT_FILE. Every process gives the whole table; local call.
  * ZCC_EINVAL for a rank that is in no layout or a process that does not exist. */
 ZCC_API zcc_status zcc_transfer_place(zcc_transfer *transfer, int32_t side, int32_t rank, int32_t process, zcc_error *error);
+/* From here on all memory bound to this transfer lies on `device` or is pinned for it, no files are bound, and the device does the work: F16,
+ * BF16 and F32 are converted into each other, without a scale. transport: between the devices of different processes the bytes go by "mpi" (NULL),
+ * through pinned memory of the host, or by "nccl", from GPU to GPU (cuda devices; the plug-in libzcc_nccl.so). Every process gives the
+ * same transport, and a device of its own choice. staging_bytes then covers memory of the device and pinned memory together; conversions within a
+ * process count as one more peer. Keeps the device open. Local call, before anything is bound. ZCC_EINVAL, ZCC_EDEVICE. */
+ZCC_API zcc_status zcc_transfer_set_device(zcc_transfer *transfer, zcc_device *device, const char *transport, zcc_error *error);
 /* The shard buffer of one parameter (its index in that side's layout) on a rank placed here. The caller keeps it alive until
  * destroy. `bytes` must be at least the shard's; dtype that of the layout. Local call. ZCC_EINVAL with the numbers. */
 ZCC_API zcc_status zcc_transfer_bind_memory(zcc_transfer *transfer, int32_t side, int32_t rank, int32_t param, void *data,
