@@ -1,4 +1,4 @@
-#include "zcc/adamw.h"
+#include "staging/adamw.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -225,27 +225,46 @@ typedef struct step {
 	double lr, grad_scale;
 } step;
 
+void zcci_adamw_apply(const zcc_adamw *a, double lr, double grad_scale, int32_t index, int64_t begin, int64_t end, void *out,
+                      int32_t out_dtype)
+{
+	const zcc_adamw_buffer *b = &a->buffers[index];
+	zcci_adamw_step numbers;
+	zcci_adamw_prepare(&numbers, lr, a->beta1, a->beta2, a->eps, b->weight_decay >= 0 ? b->weight_decay : a->weight_decay, grad_scale,
+	                   a->steps + 1);
+	zcci_adamw(&numbers, (float *)b->master + begin, (float *)b->exp_avg + begin, (float *)b->exp_avg_sq + begin,
+	           (const char *)b->grad + begin * zcc_dtype_bytes(b->grad_dtype), b->grad_dtype, out, out_dtype, end - begin);
+}
+
+void zcci_adamw_stepped(zcc_adamw *adamw)
+{
+	adamw->steps++;
+}
+
 static void step_run(void *context, int32_t run, int64_t begin, int64_t end)
 {
 	const step *s = context;
-	const zcc_adamw *a = s->adamw;
-	const zcc_adamw_buffer *b = &a->buffers[run];
-	zcci_adamw_step numbers;
-	zcci_adamw_prepare(&numbers, s->lr, a->beta1, a->beta2, a->eps, b->weight_decay >= 0 ? b->weight_decay : a->weight_decay, s->grad_scale,
-	                   a->steps + 1);
+	const zcc_adamw_buffer *b = &s->adamw->buffers[run];
 	char *out = b->out != NULL ? (char *)b->out + begin * zcc_dtype_bytes(b->out_dtype) : NULL;
-	zcci_adamw(&numbers, (float *)b->master + begin, (float *)b->exp_avg + begin, (float *)b->exp_avg_sq + begin,
-	           (const char *)b->grad + begin * zcc_dtype_bytes(b->grad_dtype), b->grad_dtype, out, b->out_dtype, end - begin);
+	zcci_adamw_apply(s->adamw, s->lr, s->grad_scale, run, begin, end, out, b->out_dtype);
 }
 
-zcc_status zcc_adamw_step(zcc_adamw *adamw, double lr, double grad_scale, zcc_error *error)
+zcc_status zcci_adamw_check_rates(double lr, double grad_scale, zcc_error *error)
 {
 	if (!(lr >= 0 && isfinite(lr)) || !isfinite(grad_scale))
 		return zcci_fail(error, ZCC_EINVAL, 0, "AdamW step", "a learning rate of %g, gradients scaled by %g; both must be finite, the rate 0 or more",
 		                 lr, grad_scale);
+	return ZCC_OK;
+}
+
+zcc_status zcc_adamw_step(zcc_adamw *adamw, double lr, double grad_scale, zcc_error *error)
+{
+	zcc_status status = zcci_adamw_check_rates(lr, grad_scale, error);
+	if (status != ZCC_OK)
+		return status;
 	step s = {adamw, lr, grad_scale};
 	zcci_runs_each(&adamw->runs, step_run, &s);
-	adamw->steps++;
+	zcci_adamw_stepped(adamw);
 	return ZCC_OK;
 }
 

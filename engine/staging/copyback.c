@@ -93,6 +93,18 @@ static void give_buffers(zcc_copyback *copyback)
 	pthread_mutex_unlock(&copyback->lock);
 }
 
+/* The only wait that does not give way to signals: what is in flight uses memory that the caller may free next. Events
+ * remember faults too. */
+static void destroy_order(zcc_copyback *copyback)
+{
+	zcc_stream_destroy(copyback->stream);
+	copyback->stream = NULL;
+	for (int i = 0; i < 2; i++) {
+		zcc_event_destroy(copyback->events[i]);
+		copyback->events[i] = NULL;
+	}
+}
+
 static void drop(zcc_copyback *copyback)
 {
 	pthread_mutex_lock(&copyback->lock);
@@ -100,9 +112,7 @@ static void drop(zcc_copyback *copyback)
 	pthread_mutex_unlock(&copyback->lock);
 	if (!last)
 		return;
-	zcc_stream_destroy(copyback->stream);
-	for (int i = 0; i < 2; i++)
-		zcc_event_destroy(copyback->events[i]);
+	destroy_order(copyback);
 	give_buffers(copyback);
 	zcc_pool_destroy(copyback->pool);
 	zcc_device_close(copyback->device);
@@ -146,12 +156,8 @@ zcc_status zcci_copyback_enter(zcc_copyback *copyback, const char *operation, zc
 
 void zcci_copyback_leave(zcc_copyback *copyback, zcc_status status)
 {
-	if (status != ZCC_OK) {
-		/* The only wait that does not give way to signals: what is in flight uses memory that the caller may
-		 * free next. */
-		zcc_stream_destroy(copyback->stream);
-		copyback->stream = NULL;
-	}
+	if (status != ZCC_OK)
+		destroy_order(copyback);
 	zcc_memory_destroy(copyback->scratch, copyback->buffer_elems * copyback->elem_bytes);
 	copyback->scratch = NULL;
 	pthread_mutex_lock(&copyback->lock);
@@ -206,6 +212,15 @@ zcc_status zcci_copyback_prepare(zcc_copyback *copyback, bool staged, bool scrat
 		status = take_buffers(copyback, error);
 	if (status == ZCC_OK && scratch)
 		status = zcc_memory_create(copyback->buffer_elems * copyback->elem_bytes, &copyback->scratch, error);
+	return status;
+}
+
+zcc_status zcci_copyback_wait(zcc_copyback *copyback, int32_t turn, zcc_error *error)
+{
+	zcc_status status = zcc_event_wait(copyback->events[turn], error);
+	/* An event only says that something before it failed; the stream says what. */
+	if (status != ZCC_OK && status != ZCC_EINTR)
+		zcc_stream_wait(copyback->stream, error);
 	return status;
 }
 

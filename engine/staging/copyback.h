@@ -34,6 +34,8 @@ void zcci_copyback_leave(zcc_copyback *copyback, zcc_status status);
 
 /* Makes the stream; with `staged` the two buffers, with `scratch` the scratch. */
 zcc_status zcci_copyback_prepare(zcc_copyback *copyback, bool staged, bool scratch, zcc_error *error);
+/* Waits for the last copy from or to a buffer. */
+zcc_status zcci_copyback_wait(zcc_copyback *copyback, int32_t turn, zcc_error *error);
 /* Waits for all copies of the call. */
 zcc_status zcci_copyback_finish(zcc_copyback *copyback, zcc_error *error);
 void zcci_copyback_count(zcc_copyback *copyback, bool staged, int64_t elems, int64_t copies);

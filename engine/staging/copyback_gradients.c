@@ -59,7 +59,7 @@ static zcc_status finish_pending(gather *g, zcc_error *error)
 {
 	if (!g->pending)
 		return ZCC_OK;
-	zcc_status status = ZCCI_WAIT(copyback_fetch, zcc_event_wait(g->copyback->events[g->pending_turn], error));
+	zcc_status status = ZCCI_WAIT(copyback_fetch, zcci_copyback_wait(g->copyback, g->pending_turn, error));
 	if (status != ZCC_OK)
 		return status;
 	add(g, g->pending_target, g->copyback->buffers[g->pending_turn], g->pending_elems);

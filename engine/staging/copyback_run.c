@@ -40,7 +40,7 @@ static zcc_status send_through_buffers(zcc_copyback *copyback, char *target, int
 		copyback->turn = 1 - turn;
 		status = zcci_copyback_interrupted("copy-back", error);
 		if (status == ZCC_OK)
-			status = ZCCI_WAIT(copyback_reuse, zcc_event_wait(copyback->events[turn], error));
+			status = ZCCI_WAIT(copyback_reuse, zcci_copyback_wait(copyback, turn, error));
 		if (status == ZCC_OK)
 			status = send_buffer(copyback, copyback->buffers[turn], target, at,
 			                     smaller(elems - at, copyback->buffer_elems), fill, context, error);

@@ -1,6 +1,8 @@
 /* Copy-back from the host to a device: bits, paths, buffers. */
 #include "copyback_rig.h"
 
+#include "staging/copyback.h"
+
 static const int32_t dtypes[] = {ZCC_BF16, ZCC_F16, ZCC_F32};
 enum { N_DTYPES = 3, GUARD_BYTES = 64 };
 
@@ -59,6 +61,24 @@ static void buffers_of_one_element_and_larger_than_the_whole_give_the_same_bits(
 			zcc_device_free(device, target);
 			zcc_copyback_destroy(copyback);
 		}
+	}
+	free(source);
+}
+
+static void the_two_buffers_take_turns(void **state)
+{
+	(void)state;
+	enum { S = BUFFER_ELEMS };
+	float *source = masters(3 * S, (unsigned)seed_of_run());
+	FOR_EACH_DEVICE(device) {
+		zcc_copyback *copyback = copyback_of(device, ZCC_BF16, S, 1);
+		void *target = poisoned(device, 3 * S * 2);
+		run_one(copyback, target, source, 3 * S);
+		/* Of three buffers' worth the third lies where the first was. */
+		assert_rounded(device, copyback->buffers[0], ZCC_BF16, source + 2 * S, S, "first buffer");
+		assert_rounded(device, copyback->buffers[1], ZCC_BF16, source + S, S, "second buffer");
+		zcc_device_free(device, target);
+		zcc_copyback_destroy(copyback);
 	}
 	free(source);
 }

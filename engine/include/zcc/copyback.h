@@ -12,6 +12,7 @@
 #ifndef ZCC_COPYBACK_H
 #define ZCC_COPYBACK_H
 
+#include "adamw.h"
 #include "device.h"
 #include "pool.h"
 
@@ -69,6 +70,14 @@ ZCC_API zcc_status zcc_copyback_run(zcc_copyback *copyback, const zcc_copyback_p
  * how many elements had been added, the sums are to be discarded. */
 ZCC_API zcc_status zcc_copyback_gradients(zcc_copyback *copyback, const zcc_copyback_piece *pieces, int64_t n_pieces,
                                           int32_t accumulate, zcc_error *error);
+
+/* zcc_adamw_step that writes the new masters straight into the staging buffers, so that masters, moments, gradients and
+ * results are each touched once: targets[i] gets the results of buffer i of the handle, in the copy-back's dtype;
+ * n_targets is zcc_adamw_count. The buffers' own `out` must be NULL. Staged where pinning is on and the target is
+ * device memory. Faults as of both; a fault that comes after the first write (zcc_adamw_steps has grown) leaves every
+ * buffer stepped and only targets incomplete: zcc_copyback_run from the masters completes them. */
+ZCC_API zcc_status zcc_copyback_adamw(zcc_copyback *copyback, zcc_adamw *adamw, void *const *targets, int32_t n_targets,
+                                      double lr, double grad_scale, zcc_error *error);
 
 /* Partial offload: of n_groups sub-groups, the first that lives on the host where `ratio` of them shall; those before
  * it live on the device. It is floor((1 - ratio) * n_groups), as DeepSpeed divides them for offload_optimizer.ratio. -1
