@@ -335,16 +335,17 @@ static void many_pieces_of_any_size_in_one_call(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(every_length_comes_out_as_the_rounded_master_through_two_buffers),
-	        cmocka_unit_test(buffers_of_one_element_and_larger_than_the_whole_give_the_same_bits),
-	        cmocka_unit_test(large_buffers_are_filled_by_several_threads_and_sent_in_slices),
-	        cmocka_unit_test(groups_sharded_eight_and_two_ways_fill_every_element),
-	        cmocka_unit_test(empty_pieces_between_full_ones_disturb_neither),
-	        cmocka_unit_test(a_piece_is_staged_only_under_all_three_conditions),
-	        cmocka_unit_test(the_ratio_of_partial_offload_counts_whole_sub_groups),
-	        cmocka_unit_test(only_the_groups_on_the_host_are_written),
-	        cmocka_unit_test(what_is_pinned_does_not_depend_on_the_size_of_the_masters),
-	        cmocka_unit_test(many_pieces_of_any_size_in_one_call),
+		cmocka_unit_test(every_length_comes_out_as_the_rounded_master_through_two_buffers),
+		cmocka_unit_test(buffers_of_one_element_and_larger_than_the_whole_give_the_same_bits),
+		cmocka_unit_test(the_two_buffers_take_turns),
+		cmocka_unit_test(large_buffers_are_filled_by_several_threads_and_sent_in_slices),
+		cmocka_unit_test(groups_sharded_eight_and_two_ways_fill_every_element),
+		cmocka_unit_test(empty_pieces_between_full_ones_disturb_neither),
+		cmocka_unit_test(a_piece_is_staged_only_under_all_three_conditions),
+		cmocka_unit_test(the_ratio_of_partial_offload_counts_whole_sub_groups),
+		cmocka_unit_test(only_the_groups_on_the_host_are_written),
+		cmocka_unit_test(what_is_pinned_does_not_depend_on_the_size_of_the_masters),
+		cmocka_unit_test(many_pieces_of_any_size_in_one_call),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -283,13 +283,13 @@ static void a_second_user_is_refused_and_the_last_one_frees(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(options_that_no_call_may_bring_are_refused),
-	        cmocka_unit_test(pieces_that_no_call_may_bring_are_refused_before_anything_is_written),
-	        cmocka_unit_test(a_fault_in_the_middle_leaves_nothing_in_flight),
-	        cmocka_unit_test(every_allocation_may_fail),
-	        cmocka_unit_test(the_systems_limit_is_named_or_fallen_back_from_with_the_same_bits),
-	        cmocka_unit_test(a_signal_ends_it_between_buffers),
-	        cmocka_unit_test(a_second_user_is_refused_and_the_last_one_frees),
+		cmocka_unit_test(options_that_no_call_may_bring_are_refused),
+		cmocka_unit_test(pieces_that_no_call_may_bring_are_refused_before_anything_is_written),
+		cmocka_unit_test(a_fault_in_the_middle_leaves_nothing_in_flight),
+		cmocka_unit_test(every_allocation_may_fail),
+		cmocka_unit_test(the_systems_limit_is_named_or_fallen_back_from_with_the_same_bits),
+		cmocka_unit_test(a_signal_ends_it_between_buffers),
+		cmocka_unit_test(a_second_user_is_refused_and_the_last_one_frees),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
