@@ -196,6 +196,56 @@ static void freed_memory_goes_back_to_the_system(void **state)
 	free(ordinary);
 }
 
+/* As many allocations as the parent has made could make, all overwritten. */
+static int fill_memory(void *argument)
+{
+	zcc_device *device = argument;
+	char *ordinary = calloc(1, 65536);
+	for (int i = 0; i < 100; i++) {
+		void *memory;
+		if (zcc_device_malloc(device, 65536, &memory, NULL) != ZCC_OK)
+			return 1;
+		move(device, memory, ordinary, 65536);
+		zcc_device_free(device, memory);
+	}
+	return 0;
+}
+
+static void a_forked_child_takes_memory_of_its_own(void **state)
+{
+	(void)state;
+	zcc_device *device;
+	void *memory, *freed;
+	char image[65536], back[65536];
+	memset(image, 7, sizeof image);
+	must(zcc_device_open("host", &device, error));
+	must(zcc_device_malloc(device, 65536, &freed, error));
+	must(zcc_device_malloc(device, 65536, &memory, error));
+	zcc_device_free(device, freed);
+	move(device, memory, image, sizeof image);
+	void *next[50];
+	pid_t child = fork();
+	if (child == 0)
+		_exit(fill_memory(device));
+	/* What both would take next. */
+	for (int i = 0; i < 50; i++) {
+		must(zcc_device_malloc(device, 65536, &next[i], error));
+		move(device, next[i], image, sizeof image);
+	}
+	int status;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	for (int i = 0; i < 50; i++) {
+		move(device, back, next[i], sizeof back);
+		assert_memory_equal(back, image, sizeof image);
+		zcc_device_free(device, next[i]);
+	}
+	move(device, back, memory, sizeof back);
+	assert_memory_equal(back, image, sizeof image);
+	zcc_device_free(device, memory);
+	zcc_device_close(device);
+}
+
 /* ---- memory that runs out ---- */
 
 static void more_device_memory_than_there_is_names_asked_and_free(void **state)
@@ -452,6 +502,7 @@ int main(void)
 		cmocka_unit_test(who_dereferences_device_memory_faults),
 		cmocka_unit_test(allocations_do_not_share_bytes),
 		cmocka_unit_test(freed_memory_goes_back_to_the_system),
+		cmocka_unit_test(a_forked_child_takes_memory_of_its_own),
 		cmocka_unit_test(more_device_memory_than_there_is_names_asked_and_free),
 		cmocka_unit_test(pinning_beyond_the_memlock_limit_names_asked_pinned_and_allowed),
 		cmocka_unit_test(the_nth_allocation_that_fails_is_a_fault_and_leaves_nothing_behind),
