@@ -1,6 +1,7 @@
 /* From the device to the host. */
 #include "staging/copyback.h"
 
+#include "base/memory.h"
 #include "base/omit.h"
 #include "base/status.h"
 #include "base/threads.h"
@@ -181,25 +182,20 @@ static zcc_status fetch_piece(gather *g, const zcc_copyback_piece *piece, way ch
 	return status;
 }
 
-static zcc_status run(gather *g, const zcc_copyback_piece *pieces, int64_t n_pieces, zcc_error *error)
+static zcc_status run(gather *g, const zcc_copyback_piece *pieces, int64_t n_pieces, way *ways, zcc_error *error)
 {
 	bool used[BY_SCRATCH + 1] = {false};
 	zcc_status status = ZCC_OK;
-	way chosen = NOTHING;
 	for (int64_t i = 0; i < n_pieces && status == ZCC_OK; i++) {
-		status = choose(g, &pieces[i], i, &chosen, error);
-		if (status == ZCC_OK)
-			used[chosen] = true;
+		status = choose(g, &pieces[i], i, &ways[i], error);
+		used[ways[i]] = true;
 	}
 	if (status == ZCC_OK)
 		status = zcci_copyback_prepare(g->copyback, used[STAGED], used[BY_SCRATCH], error);
 	if (status != ZCC_OK)
 		return status;
-	for (int64_t i = 0; i < n_pieces && status == ZCC_OK; i++) {
-		status = choose(g, &pieces[i], i, &chosen, error);
-		if (status == ZCC_OK)
-			status = fetch_piece(g, &pieces[i], chosen, error);
-	}
+	for (int64_t i = 0; i < n_pieces && status == ZCC_OK; i++)
+		status = fetch_piece(g, &pieces[i], ways[i], error);
 	if (status == ZCC_OK)
 		status = finish_pending(g, error);
 	if (status == ZCC_OK)
@@ -220,7 +216,13 @@ zcc_status zcc_copyback_gradients(zcc_copyback *copyback, const zcc_copyback_pie
 	if (status != ZCC_OK)
 		return status;
 	gather g = {.copyback = copyback, .accumulate = accumulate != 0};
-	status = run(&g, pieces, n_pieces, error);
+	way *ways = zcci_calloc(n_pieces, sizeof *ways);
+	if (ways != NULL)
+		status = run(&g, pieces, n_pieces, ways, error);
+	else
+		status = zcci_fail(error, ZCC_ENOMEM, 0, operation, "no memory to note the ways of %lld pieces",
+		                   (long long)n_pieces);
+	zcci_free(ways);
 	zcci_copyback_leave(copyback, status);
 	return status;
 }

@@ -1,6 +1,7 @@
 /* From the host to the device. */
 #include "staging/copyback.h"
 
+#include "base/memory.h"
 #include "base/omit.h"
 #include "base/status.h"
 #include "base/threads.h"
@@ -171,26 +172,25 @@ static zcc_status copy_piece(zcc_copyback *copyback, const zcc_copyback_piece *p
 	return status;
 }
 
-static zcc_status run(zcc_copyback *copyback, const zcc_copyback_piece *pieces, int64_t n_pieces, zcc_error *error)
+static zcc_status run(zcc_copyback *copyback, const zcc_copyback_piece *pieces, int64_t n_pieces, way *ways,
+                      zcc_error *error)
 {
 	bool used[BY_SCRATCH + 1] = {false};
 	zcc_status status = ZCC_OK;
-	way chosen = NOTHING;
 	for (int64_t i = 0; i < n_pieces && status == ZCC_OK; i++) {
-		status = choose(copyback, &pieces[i], i, &chosen, error);
-		if (status == ZCC_OK)
-			used[chosen] = true;
+		status = choose(copyback, &pieces[i], i, &ways[i], error);
+		used[ways[i]] = true;
 	}
 	if (status == ZCC_OK)
 		status = zcci_copyback_prepare(copyback, used[STAGED], used[BY_SCRATCH], error);
-	for (int64_t i = 0; i < n_pieces && status == ZCC_OK; i++) {
-		status = choose(copyback, &pieces[i], i, &chosen, error);
-		if (status == ZCC_OK)
-			status = copy_piece(copyback, &pieces[i], chosen, error);
+	if (status != ZCC_OK)
+		return status;
+	for (int64_t i = 0; i < n_pieces; i++) {
+		status = copy_piece(copyback, &pieces[i], ways[i], error);
 		if (status != ZCC_OK)
-			zcci_context(error, status, "piece %lld of %lld", (long long)i, (long long)n_pieces);
+			return zcci_context(error, status, "piece %lld of %lld", (long long)i, (long long)n_pieces);
 	}
-	return status == ZCC_OK ? zcci_copyback_finish(copyback, error) : status;
+	return zcci_copyback_finish(copyback, error);
 }
 
 zcc_status zcc_copyback_run(zcc_copyback *copyback, const zcc_copyback_piece *pieces, int64_t n_pieces,
@@ -202,7 +202,13 @@ zcc_status zcc_copyback_run(zcc_copyback *copyback, const zcc_copyback_piece *pi
 	zcc_status status = zcci_copyback_enter(copyback, "copy-back", error);
 	if (status != ZCC_OK)
 		return status;
-	status = run(copyback, pieces, n_pieces, error);
+	way *ways = zcci_calloc(n_pieces, sizeof *ways);
+	if (ways != NULL)
+		status = run(copyback, pieces, n_pieces, ways, error);
+	else
+		status = zcci_fail(error, ZCC_ENOMEM, 0, "copy-back", "no memory to note the ways of %lld pieces",
+		                   (long long)n_pieces);
+	zcci_free(ways);
 	zcci_copyback_leave(copyback, status);
 	return status;
 }

@@ -9,17 +9,31 @@ local zffi = require "zcc.ffi"
 
 local M = {}
 
+--- The median seconds of each of the functions; they take turns, so that what disturbs one disturbs all. Each runs once more before, to
+--- warm up.
+function M.medians(times, fns)
+	local seconds, medians = {}, {}
+	for k, fn in ipairs(fns) do
+		seconds[k] = {}
+		fn()
+	end
+	for i = 1, times do
+		for k, fn in ipairs(fns) do
+			local watch = clock.stopwatch()
+			fn()
+			seconds[k][i] = watch()
+		end
+	end
+	for k, list in ipairs(seconds) do
+		table.sort(list)
+		medians[k] = (list[math.floor((times + 1) / 2)] + list[math.floor(times / 2) + 1]) / 2
+	end
+	return medians
+end
+
 --- The median of times of fn(), in seconds; fn runs once more before, to warm up.
 function M.median(times, fn)
-	local seconds = {}
-	fn()
-	for i = 1, times do
-		local watch = clock.stopwatch()
-		fn()
-		seconds[i] = watch()
-	end
-	table.sort(seconds)
-	return (seconds[math.floor((times + 1) / 2)] + seconds[math.floor(times / 2) + 1]) / 2
+	return M.medians(times, { fn })[1]
 end
 
 --- The most memory that this process has had in use, in bytes (VmHWM of Linux).
