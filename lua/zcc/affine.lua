@@ -3,9 +3,11 @@
 
 local fault = require "zcc.error"
 local json = require "zcc.json"
+local layout_string = require "zcc.layout_string"
 local object = require "zcc.object"
 local placement = require "zcc.placement"
 local policies = require "zcc.policy"
+local words = require "zcc.words"
 local zffi = require "zcc.ffi"
 
 local ffi, lib = zffi.ffi, zffi.lib
@@ -139,12 +141,15 @@ end
 local function add_mesh(layout, mesh, what)
 	expect(type(mesh) == "table" and is_int32(mesh.base) and type(mesh.axes) == "table" and #mesh.axes > 0, what,
 		"a mesh needs a base rank and axes")
-	local names, sizes, axes = {}, ffi.new("int64_t[?]", #mesh.axes), {}
+	local names, sizes, axes, ranks = {}, ffi.new("int64_t[?]", #mesh.axes), {}, 1
 	for i, axis in ipairs(mesh.axes) do
 		expect(type(axis) == "table" and type(axis[1]) == "string" and is_count(axis[2]), what,
 			"axis %d of a mesh is no {name, size}", i)
 		names[i], sizes[i - 1], axes[axis[1]] = axis[1], axis[2], i - 1
+		ranks = ranks * axis[2]
 	end
+	expect(ranks <= layout_string.MAX_RANKS, what, "a mesh of %s ranks, allowed are %d", words.number(ranks),
+		layout_string.MAX_RANKS)
 	local id, err = ffi.new("int32_t[1]"), zffi.new_error()
 	zffi.check(lib.zcc_layout_add_mesh(layout, mesh.base, #names, table.concat(names, ","), sizes, id, err), err)
 	return { id = id[0], axes = axes }

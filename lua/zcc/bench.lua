@@ -57,7 +57,8 @@ local COLUMNS = "%-52s %12s %-6s %12s %8s %9s %5s"
 
 local function print_row(r)
 	print(COLUMNS:format(r.name, number(r.value), r.unit, number(r.limit), r.ratio and ("%.2f"):format(r.ratio) or "-",
-		r.target and (r.at_most and "<= " or ">= ") .. number(r.target) or "-", r.ok == nil and "-" or r.ok and "yes" or "NO"))
+		r.target and (r.at_most and "<= " or ">= ") .. number(r.target) or "-", r.ok == nil and "-" or r.ok
+			and "yes" or "NO"))
 end
 
 local function ordered(r)
@@ -73,7 +74,8 @@ function M.recipe(options)
 		name = options.name,
 		about = options.about,
 		args = {
-			{ flag = "--filter", type = "string", value = "pattern", about = "only the cases whose name this Lua pattern matches" },
+			{ flag = "--filter", type = "string", value = "pattern",
+				about = "only the cases whose name this Lua pattern matches" },
 			{ flag = "--report", type = "string", value = "file", about = "write the rows as JSON" },
 		},
 		run = function(ctx)

@@ -64,7 +64,8 @@ end
 --- placement (of target ranks), metadata ({ key = value }, or nil).
 function M.begin(options)
 	local self = setmetatable({ comm = options.comm, layout = options.layout, full = options.full,
-		placement = options.placement, metadata = sorted_pairs(options.metadata), written_bytes = 0, open_files = {}, buffers = {} }, Writer)
+		placement = options.placement, metadata = sorted_pairs(options.metadata), written_bytes = 0,
+			open_files = {}, buffers = {} }, Writer)
 	self.files = self.full and full_files(self.layout:params()) or rank_files(self.layout)
 	self.comm:together(function()
 		if self.comm.rank == 0 then
@@ -166,7 +167,8 @@ end
 local function side_files(folder)
 	local names = {}
 	for _, name in ipairs(store.list(folder)) do
-		local wanted = name:match("%.json$") or name:match("%.txt$") or name:match("%.jinja$") or name:match("^tokenizer%.model$")
+		local wanted = name:match("%.json$") or name:match("%.txt$") or name:match("%.jinja$")
+			or name:match("^tokenizer%.model$")
 		if wanted and name ~= checkpoint.MANIFEST and not name:match("%.index%.json$") then
 			names[#names + 1] = name
 		end
@@ -242,7 +244,8 @@ function Writer:publish(manifest, side_folder, before_publish)
 	manifest[#manifest + 1] = { "files", checksums(self, names) }
 	self.comm:together(function()
 		if self.comm.rank == 0 then
-			textfile.write(self.folder .. "/" .. checkpoint.MANIFEST, json.encode(json.ordered(manifest), { indent = 2 }) .. "\n")
+			textfile.write(self.folder .. "/" .. checkpoint.MANIFEST, json.encode(json.ordered(manifest),
+				{ indent = 2 }) .. "\n")
 			self.folder_handle:publish()
 		end
 	end)

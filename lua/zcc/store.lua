@@ -32,7 +32,8 @@ local Buffer = object.class("buffer", function() end)
 function M.buffer(bytes)
 	local data, err = ffi.new("void *[1]"), zffi.new_error()
 	zffi.check(lib.zcc_memory_create(bytes, data, err), err)
-	local class = setmetatable({ destroy = function(pointer) lib.zcc_memory_destroy(pointer, bytes) end }, { __index = Buffer })
+	local class = setmetatable({ destroy = function(pointer) lib.zcc_memory_destroy(pointer, bytes) end },
+		{ __index = Buffer })
 	class.__index = class
 	local buffer = object.wrap(class, data[0])
 	buffer.bytes = bytes

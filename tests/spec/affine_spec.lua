@@ -111,6 +111,12 @@ describe("layouts", function()
 		assert.are.same({ 1, 3 }, layout:pieces(1, 3)[1].holders)
 	end)
 
+	it("carry_the_scale_of_what_is_stored", function()
+		local rule = only{ replicate = true, scale = function(_, tp) return 1 / tp end }
+		local layout = Layout.build("tp=4", { param("bias", 2, 2) }, rule)
+		assert.are.equal(0.25, layout:pieces(1, 2)[1].scale)
+	end)
+
 	it("store_a_layer_on_its_stage_and_an_expert_on_its_ranks_only", function()
 		local layout = Layout.build("pp=2,dp=2;experts:pp=2,ep=2", {
 			param("layers.0.mlp.experts.0.up_proj.weight", 2, 2), param("layers.1.mlp.experts.1.up_proj.weight", 2, 2),
@@ -164,6 +170,7 @@ describe("layouts", function()
 			damaged(function(description) description.meshes[1].axes[1][2] = bad end)
 			damaged(function(description) description.params[1] = bad end)
 		end
+		damaged(function(description) description.meshes[1].axes[1][2] = 2 ^ 30 end)
 		damaged(function(_, item) item.name = nil end)
 		damaged(function(description) description.meshes = nil end)
 		damaged(function(description) description.params = 3 end)
