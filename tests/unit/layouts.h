@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "zcc/affine.h"
 
@@ -26,6 +27,14 @@ static inline int32_t pick(int32_t low, int32_t high)
 {
 	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
 	return low + (int32_t)((random_state >> 33) % (uint64_t)(high - low + 1));
+}
+
+/* Processor time: what a limit can be set on when other tests run beside. */
+static inline double cpu_seconds(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 /* ---- one axis of one coordinate as a list of indices ---- */
