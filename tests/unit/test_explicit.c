@@ -290,7 +290,7 @@ static void what_leaves_the_parameter_or_the_shard_is_refused(void **state)
 	refused(doc("[4,4]", ONE("[9223372036854775807,9223372036854775807]", "[1,[4,1]]", "[0,[4,1]]")), ZCC_EMAP, "piece 0");
 	refused(doc("[4,4]", ONE("[4,4]", "[9223372036854775807,[4,1]]", "[0,[4,1]]")), ZCC_EMAP, "piece 0", "9223372036854775807");
 	refused(doc("[4,4]", "'0':{'shard_shape':[16],'pieces':[{'shape':[9223372036854775807],'source':[1,[1]],'dest':[0,[1]],"
-	            "'locations':[0]}]}"), ZCC_EMAP, "piece 0", "9223372036854775807 elements");
+	            "'locations':[0]}]}"), ZCC_EMAP, "piece 0", "source", "9223372036854775807 elements");
 	refused(doc("[4,4]", "'0':{'shard_shape':[15],'pieces':[{'shape':[16],'source':[0,[1]],'dest':[0,[1]],'locations':[0]}]}"),
 	        ZCC_EMAP, "piece 0", "dest", "16", "15");
 	refused(doc("[4,4]", ONE("[4,4]", "[0,[4]]", "[0,[4,1]]")), ZCC_EMAP, "piece 0", "source", "1 strides for 2 axes");

@@ -428,6 +428,11 @@ static void axes_that_are_not_there_or_taken_are_refused(void **state)
 	o.n_cut_axes = 1;
 	o.cut_axes = &(int32_t){0};
 	refused(&o, ZCC_EINVAL, "parameter w", "flat cut", "taken");
+	o.n_placements = 0;
+	o.n_cut_axes = 2;
+	o.cut_axes = (const int32_t[]){0, 0};
+	refused(&o, ZCC_EINVAL, "parameter w", "flat cut", "taken");
+	o.n_placements = 1;
 	o.n_cut_axes = 0;
 	p[0] = (zcc_placement){.kind = ZCC_PLACE_OWNER, .owner = 2};
 	refused(&o, ZCC_EINVAL, "parameter w", "owner 2", "size 2");
