@@ -255,21 +255,12 @@ static int64_t clear(const zcci_view *view, const int64_t *reach, int32_t axis, 
 	return covered;
 }
 
-/* Order within a piece does not matter here: the outermost axis is that of the largest stride, so that whole parts are passed over. */
 static int64_t clear_piece(const zcc_piece *piece, const window *w)
 {
 	zcci_view view = {.ndim = piece->ndim};
 	memcpy(view.shape, piece->shape_elems, sizeof view.shape);
 	memcpy(view.strides, piece->dest_strides_elems, sizeof view.strides);
 	zcci_view_simplify(&view, NULL);
-	for (int32_t i = 1; i < view.ndim; i++)
-		for (int32_t k = i; k > 0 && view.strides[k] > view.strides[k - 1]; k--) {
-			int64_t stride = view.strides[k], extent = view.shape[k];
-			view.strides[k] = view.strides[k - 1];
-			view.shape[k] = view.shape[k - 1];
-			view.strides[k - 1] = stride;
-			view.shape[k - 1] = extent;
-		}
 	int64_t reach[ZCC_MAX_NDIM], sum = 0;
 	for (int32_t i = view.ndim - 1; i >= 0; i--) {
 		reach[i] = sum;

@@ -81,10 +81,14 @@ static void any_range_of_any_view_is_read_densely(void **state)
 			memcpy(want + (k - first) * elem, content + at + offset * elem, (size_t)elem);
 		}
 		zcci_ranged ranged = {.scratch = scratch, .scratch_bytes = scratches[pick(5)]};
+		memset(scratch, 0x77, sizeof scratch);
 		zcc_error error;
 		assert_int_equal(zcci_ranged_read(&ranged, file, at, &view, first, count, elem, got, &error), ZCC_OK);
 		assert_memory_equal(got, want, sizeof got);
 		assert_true(ranged.read_bytes >= count * elem);
+		for (size_t i = (size_t)ranged.scratch_bytes; i < sizeof scratch; i++)
+			if (scratch[i] != 0x77)
+				fail_msg("byte %zu of a scratch of %d", i, (int)ranged.scratch_bytes);
 	}
 }
 

@@ -119,7 +119,7 @@ static void random_piece(zcc_piece *piece, int64_t elems, unsigned char *covered
 static void padding_is_found_between_the_elements_of_any_piece(void **state)
 {
 	(void)state;
-	enum { ROWS = 400, COLS = 250, ELEMS = ROWS * COLS };
+	enum { ROWS = 1000, COLS = 250, ELEMS = ROWS * COLS };
 	static uint64_t content[ELEMS];
 	static unsigned char covered[ELEMS];
 	zcc_shard_info info = {.present = 1, .ndim = 2, .shape_elems = {ROWS, COLS}, .elems = ELEMS};
@@ -157,11 +157,37 @@ static void padding_is_found_between_the_elements_of_any_piece(void **state)
 	zcc_file_close(shard.file);
 }
 
+/* Everything but one element, on either side of every edge of what is read at once. */
+static void a_single_element_of_padding_is_not_missed(void **state)
+{
+	(void)state;
+	enum { ELEMS = 100000, WINDOW = 32768 };
+	static uint64_t content[ELEMS];
+	memset(content, 0x11, sizeof content);
+	zcc_shard_info info = {.present = 1, .ndim = 1, .shape_elems = {ELEMS}, .elems = ELEMS};
+	zcci_stored shard = {"padded", "target", 0, ZCC_U64, open_file("single", content, sizeof content), 0};
+	const int64_t places[] = {0, 1, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW - 1, 2 * WINDOW, 3 * WINDOW, ELEMS - 2, ELEMS - 1};
+	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+		int64_t k = places[i];
+		uint64_t zero = 0;
+		zcc_piece pieces[2] = {
+			{.ndim = 1, .shape_elems = {k}, .dest_strides_elems = {1}, .scale = 1},
+			{.ndim = 1, .shape_elems = {ELEMS - 1 - k}, .dest_strides_elems = {1}, .dest_offset_elems = k + 1, .scale = 1},
+		};
+		assert_int_equal(zcci_padding_check(&checker, &shard, &info, pieces, 2, NULL), ZCC_EVERIFY);
+		poke("single", &zero, 8, (long)(k * 8));
+		assert_int_equal(zcci_padding_check(&checker, &shard, &info, pieces, 2, NULL), ZCC_OK);
+		poke("single", &content[k], 8, (long)(k * 8));
+	}
+	zcc_file_close(shard.file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_element_of_a_large_piece_is_compared),
 		cmocka_unit_test(padding_is_found_between_the_elements_of_any_piece),
+		cmocka_unit_test(a_single_element_of_padding_is_not_missed),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
