@@ -62,7 +62,7 @@ static inline uint16_t f16_of_f32(uint32_t bits)
 	uint32_t sign = (bits >> 16) & 0x8000;
 	uint32_t magnitude = bits & 0x7fffffff;
 	uint32_t normal = (magnitude - ((127 - 15) << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-	/* Beside a number whose last place is the least denormal (2^-24), the addition itself rounds to nearest even. */
+	/* Beside a number whose last place is the least denormal, 2^-24, the addition rounds to nearest even. */
 	uint32_t anchor = (127 - 1) << 23;
 	uint32_t denormal = float_bits(float_of(magnitude) + float_of(anchor)) - anchor;
 	uint32_t special = magnitude > 0x7f800000 ? 0x7e00 | ((magnitude >> 13) & 0x3ff) : 0x7c00;
@@ -70,7 +70,7 @@ static inline uint16_t f16_of_f32(uint32_t bits)
 	return (uint16_t)(sign | (magnitude >= ((127 + 16) << 23) ? special : finite));
 }
 
-/* Straight from the double, so that nothing is rounded twice. exponent_bits and fraction_bits are those of the result. */
+/* Straight from the double, so that nothing is rounded twice; exponent_bits and fraction_bits are the result's. */
 static inline uint16_t narrow(double value, int exponent_bits, int fraction_bits)
 {
 	uint64_t bits;
@@ -101,17 +101,17 @@ static inline uint16_t narrow(double value, int exponent_bits, int fraction_bits
 
 /* ---- direct loops ---- */
 
-#define DEFINE_LOOP(name, to_type, from_type, value)                                                                 \
-	static void name(void *restrict target, const void *restrict source, int64_t count)                          \
-	{                                                                                                            \
-		char *restrict out = target;                                                                         \
-		const char *restrict in = source;                                                                    \
-		for (int64_t i = 0; i < count; i++) {                                                                \
-			from_type x;                                                                                 \
-			memcpy(&x, in + i * (int64_t)sizeof x, sizeof x);                                            \
-			to_type y = value;                                                                           \
-			memcpy(out + i * (int64_t)sizeof y, &y, sizeof y);                                           \
-		}                                                                                                    \
+#define DEFINE_LOOP(name, to_type, from_type, value)                                                                   \
+	static void name(void *restrict target, const void *restrict source, int64_t count)                            \
+	{                                                                                                              \
+		char *restrict out = target;                                                                           \
+		const char *restrict in = source;                                                                      \
+		for (int64_t i = 0; i < count; i++) {                                                                  \
+			from_type x;                                                                                   \
+			memcpy(&x, in + i * (int64_t)sizeof x, sizeof x);                                              \
+			to_type y = value;                                                                             \
+			memcpy(out + i * (int64_t)sizeof y, &y, sizeof y);                                             \
+		}                                                                                                      \
 	}
 
 DEFINE_LOOP(bf16_from_f32, uint16_t, uint32_t, bf16_of_f32(x))
@@ -174,7 +174,8 @@ static void scale(double *values, double factor, int64_t count)
 
 enum { BLOCK_ELEMS = 512 };
 
-void zcci_convert(void *target, int32_t target_dtype, const void *source, int32_t source_dtype, double factor, int64_t count)
+void zcci_convert(void *target, int32_t target_dtype, const void *source, int32_t source_dtype, double factor,
+                  int64_t count)
 {
 	if (count <= 0)
 		return;

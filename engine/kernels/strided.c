@@ -68,14 +68,14 @@ bool zcci_view_dense(const zcci_view *view)
 
 /* ---- one row: n elements at byte strides ---- */
 
-#define DEFINE_COPY_ROW(name, type)                                                                                  \
-	static void name(char *target, int64_t target_step, const char *source, int64_t source_step, int64_t n)      \
-	{                                                                                                            \
-		for (int64_t i = 0; i < n; i++) {                                                                    \
-			type value;                                                                                  \
-			memcpy(&value, source + i * source_step, sizeof value);                                      \
-			memcpy(target + i * target_step, &value, sizeof value);                                      \
-		}                                                                                                    \
+#define DEFINE_COPY_ROW(name, type)                                                                                    \
+	static void name(char *target, int64_t target_step, const char *source, int64_t source_step, int64_t n)        \
+	{                                                                                                              \
+		for (int64_t i = 0; i < n; i++) {                                                                      \
+			type value;                                                                                    \
+			memcpy(&value, source + i * source_step, sizeof value);                                        \
+			memcpy(target + i * target_step, &value, sizeof value);                                        \
+		}                                                                                                      \
 	}
 
 typedef struct two_words {
@@ -119,13 +119,14 @@ typedef struct steps {
 
 #ifdef __SSE2__
 
-/* Large blocks of long rows are written past the caches: a line that is written whole need not be read first. memcpy does so
- * from some size on, but sees only one row. */
+/* Large blocks of long rows are written past the caches: a line that is written whole need not be read first. memcpy
+ * does so from some size on, but sees only one row. */
 enum { STREAM_BLOCK_BYTES = 4 << 20, STREAM_RUN_BYTES = 128, PREFETCH_BYTES = 1024, LINE = 64 };
 
 static bool worth_streaming(int64_t rows, int64_t run_bytes)
 {
-	return run_bytes >= STREAM_RUN_BYTES && run_bytes < STREAM_BLOCK_BYTES && rows >= STREAM_BLOCK_BYTES / run_bytes;
+	return run_bytes >= STREAM_RUN_BYTES && run_bytes < STREAM_BLOCK_BYTES &&
+	       rows >= STREAM_BLOCK_BYTES / run_bytes;
 }
 
 static void stream_run(char *target, const char *source, int64_t bytes)
@@ -211,8 +212,8 @@ static void copy_block(char *target, steps to, const char *source, steps from, i
 	for (int64_t begin = 0; begin < cols; begin += strip) {
 		int64_t n = cols - begin < strip ? cols - begin : strip;
 		for (int64_t i = 0; i < rows; i++)
-			copy_row(target + i * to.row + begin * to.col, to.col,
-			         source + i * from.row + begin * from.col, from.col, n);
+			copy_row(target + i * to.row + begin * to.col, to.col, source + i * from.row + begin * from.col,
+			         from.col, n);
 	}
 }
 
@@ -230,10 +231,10 @@ static int64_t locate(const zcci_view *view, int64_t index, int64_t *at)
 	return offset;
 }
 
-/* Equal shapes, simplified together. The shifts, in elements, are added to every offset: the dense side of a pack begins at the
- * range's first element. */
-static void copy_alike(char *target, const zcci_view *to, int64_t target_shift, const char *source, const zcci_view *from,
-                       int64_t source_shift, int64_t first, int64_t count, int32_t elem_bytes)
+/* Equal shapes, simplified together. The shifts, in elements, are added to every offset: the dense side of a pack
+ * begins at the range's first element. */
+static void copy_alike(char *target, const zcci_view *to, int64_t target_shift, const char *source,
+                       const zcci_view *from, int64_t source_shift, int64_t first, int64_t count, int32_t elem_bytes)
 {
 	if (to->ndim == 0) {
 		memcpy(target + target_shift * elem_bytes, source + source_shift * elem_bytes, (size_t)elem_bytes);
@@ -260,8 +261,8 @@ static void copy_alike(char *target, const zcci_view *to, int64_t target_shift, 
 			if (rows > count / cols)
 				rows = count / cols;
 		}
-		copy_block(target + target_at * elem_bytes, to_steps, source + source_at * elem_bytes, from_steps, rows, n,
-		           elem_bytes);
+		copy_block(target + target_at * elem_bytes, to_steps, source + source_at * elem_bytes, from_steps, rows,
+		           n, elem_bytes);
 		count -= rows * n;
 		if (count == 0)
 			return;
@@ -351,8 +352,8 @@ static bool refine(zcci_view *a, zcci_view *b)
 	return true;
 }
 
-void zcci_copy(void *target, const zcci_view *target_view, const void *source, const zcci_view *source_view, int64_t first,
-               int64_t count, int32_t elem_bytes)
+void zcci_copy(void *target, const zcci_view *target_view, const void *source, const zcci_view *source_view,
+               int64_t first, int64_t count, int32_t elem_bytes)
 {
 	if (count <= 0)
 		return;
@@ -377,8 +378,8 @@ static void pair_with_dense(zcci_view *view, zcci_view *dense)
 	}
 }
 
-void zcci_pack_window(void *dense, const void *window, int64_t window_elems, const zcci_view *view, int64_t first, int64_t count,
-                      int32_t elem_bytes)
+void zcci_pack_window(void *dense, const void *window, int64_t window_elems, const zcci_view *view, int64_t first,
+                      int64_t count, int32_t elem_bytes)
 {
 	if (count <= 0)
 		return;

@@ -89,14 +89,19 @@ ZCC_API void zcc_transfer_progress(const zcc_transfer *transfer, int64_t *done_b
 
 /* Compares two stored layouts by logical element, without the plan and without MPI messages. All shards are bound as files. */
 typedef struct zcc_verify zcc_verify;
+/* Validates both layouts and holds references to them. Local call. Parameters of one layout only or of other shapes: ZCC_EMAP;
+ * dtypes with no conversion: ZCC_ELAYOUT; ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_verify_create(zcc_layout *target, zcc_layout *source, zcc_verify **verify, zcc_error *error);
 ZCC_API void zcc_verify_destroy(zcc_verify *verify);
 /* As zcc_transfer_bind_file. */
 ZCC_API zcc_status zcc_verify_bind_file(zcc_verify *verify, int32_t side, int32_t rank, int32_t param, zcc_file *file,
                                         int64_t offset_bytes, int64_t bytes, zcc_error *error);
-/* Collective; the work is spread over the processes of comm. (1) Every replica of every source block equals that of its lowest holder;
- * (2) every element of every target shard equals (after conversion) the source's; (3) padding of target shards is zero.
- * ZCC_EVERIFY names parameter, element, ranks and both values in hex. */
+/* Collective, and every process has bound every shard; the work is spread over the processes of comm. (1) Every replica
+ * of every source block equals that of its lowest holder; (2) every element of every target shard equals (after
+ * conversion) the source's; (3) padding of target shards is zero. Takes little memory, whatever the sizes.
+ * *compared_bytes (may be NULL): target elements and source replicas that were compared, of all processes.
+ * ZCC_EVERIFY names parameter, element, ranks, files and both values in hex. ZCC_EINVAL: a shard is not bound.
+ * ZCC_ELAYOUT: a scale on what is not floating; ZCC_EIO, ZCC_ENOMEM, ZCC_EINTR. One process's fault is every process's. */
 ZCC_API zcc_status zcc_verify_run(zcc_verify *verify, zcc_comm *comm, int64_t *compared_bytes, zcc_error *error);
 
 #endif
