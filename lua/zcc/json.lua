@@ -52,9 +52,7 @@ local function number_of(node)
 	if node.integer > EXACT or node.integer < -EXACT then
 		return (tostring(node.integer):gsub("LL$", ""))
 	end
-	local number = tonumber(node.integer)
-	-- The literal -0 is the integer 0; its double keeps the sign.
-	return number == 0 and node.number or number
+	return tonumber(node.integer)
 end
 
 -- Depth is bounded by the parser.
