@@ -17,7 +17,7 @@ int64_t dice_below(dice *d, int64_t n);
 enum { MAX_PARAMS = 64 };
 
 typedef struct param {
-	char name[16];
+	char name[32];
 	int32_t ndim;
 	int64_t shape[4];
 	int32_t source_dtype;
