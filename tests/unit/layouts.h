@@ -1,5 +1,5 @@
-/* Layouts laid out element by element, independently of the engine: what unit tests of maps compare against. A tensor's elements are its
- * row-major numbers, and −1 stands for padding. */
+/* Layouts laid out element by element, independently of the engine: what unit tests of maps compare against. A tensor's
+ * elements are its row-major numbers, and −1 stands for padding. */
 #ifndef LAYOUTS_H
 #define LAYOUTS_H
 
@@ -182,9 +182,10 @@ static inline tensor lay_out(const zcc_param_options *o, int32_t n_axes, const i
 
 /* ---- what a map says, as such a tensor ---- */
 
-/* Puts the piece's elements into the shard's tensor and the ranks' bit into `stored` (may be NULL), one mask per element of the
- * parameter. False where it leaves the shard or the parameter, or writes an element twice. */
-static inline bool paint(const zcc_param_info *info, const zcc_piece *piece, tensor *shard, uint64_t *stored, int32_t rank)
+/* Puts the piece's elements into the shard's tensor and the ranks' bit into `stored` (may be NULL), one mask per
+ * element of the parameter. False where it leaves the shard or the parameter, or writes an element twice. */
+static inline bool paint(const zcc_param_info *info, const zcc_piece *piece, tensor *shard, uint64_t *stored,
+                         int32_t rank)
 {
 	int64_t size = 1;
 	for (int32_t d = 0; d < piece->ndim; d++)

@@ -32,7 +32,8 @@ static void expect_refused(const char *text, zcc_status status, const char *cons
 	zcc_layout *layout = NULL;
 	zcc_status found = parse(text, &layout);
 	if (found != status)
-		fail_msg("%s instead of %s: %s\n%s", zcc_status_name(found), zcc_status_name(status), error.message, text);
+		fail_msg("%s instead of %s: %s\n%s", zcc_status_name(found), zcc_status_name(status), error.message,
+		         text);
 	assert_null(layout);
 	for (; *words != NULL; words++)
 		if (strstr(error.message, *words) == NULL)
@@ -44,7 +45,8 @@ static void expect_refused(const char *text, zcc_status status, const char *cons
 static const char *doc(const char *shape, const char *ranks)
 {
 	static char text[8192];
-	snprintf(text, sizeof text, "{'version':1,'params':{'w':{'logical_shape':%s,'dtype':'F32','ranks':{%s}}}}", shape, ranks);
+	snprintf(text, sizeof text, "{'version':1,'params':{'w':{'logical_shape':%s,'dtype':'F32','ranks':{%s}}}}",
+	         shape, ranks);
 	for (char *c = text; *c != '\0'; c++)
 		if (*c == '\'')
 			*c = '"';
@@ -69,11 +71,12 @@ static char *written(const zcc_layout *layout)
 static void ranks_may_be_any_and_pieces_in_any_order(void **state)
 {
 	(void)state;
-	zcc_layout *layout = accepted(doc("[4,3]",
-		"'9':{'shard_shape':[2,3],'pieces':["
-		"{'shape':[1,3],'source':[9,[3,1]],'dest':[3,[3,1]],'locations':[9]},"
-		"{'shape':[1,3],'source':[6,[3,1]],'dest':[0,[3,1]],'locations':[9]}]},"
-		"'3':{'shard_shape':[2,3],'pieces':[{'shape':[2,3],'source':[0,[3,1]],'dest':[0,[3,1]],'locations':[3]}]}"));
+	zcc_layout *layout =
+	        accepted(doc("[4,3]", "'9':{'shard_shape':[2,3],'pieces':["
+	                              "{'shape':[1,3],'source':[9,[3,1]],'dest':[3,[3,1]],'locations':[9]},"
+	                              "{'shape':[1,3],'source':[6,[3,1]],'dest':[0,[3,1]],'locations':[9]}]},"
+	                              "'3':{'shard_shape':[2,3],'pieces':[{'shape':[2,3],'source':[0,[3,1]],'dest':[0,["
+	                              "3,1]],'locations':[3]}]}"));
 	int32_t n_ranks;
 	const int32_t *ranks = zcc_layout_ranks(layout, &n_ranks);
 	assert_int_equal(n_ranks, 2);
@@ -92,9 +95,11 @@ static void ranks_may_be_any_and_pieces_in_any_order(void **state)
 static void keys_may_be_patterns_and_the_map_wrapped(void **state)
 {
 	(void)state;
-	zcc_layout *layout = accepted("{\"step\":7,\"affine_map\":{\"version\":1,\"params\":{\"^model\\\\.layers\\\\.0\\\\-w$\":"
-		"{\"logical_shape\":[2],\"dtype\":\"BF16\",\"ranks\":{\"0\":{\"shard_shape\":[2],\"pieces\":[{\"shape\":[2],"
-		"\"source\":[0,[1]],\"dest\":[0,[1]],\"locations\":[0],\"scale\":0.5}]}}}}}}");
+	zcc_layout *layout =
+	        accepted("{\"step\":7,\"affine_map\":{\"version\":1,\"params\":{\"^model\\\\.layers\\\\.0\\\\-w$\":"
+	                 "{\"logical_shape\":[2],\"dtype\":\"BF16\",\"ranks\":{\"0\":{\"shard_shape\":[2],\"pieces\":[{"
+	                 "\"shape\":[2],"
+	                 "\"source\":[0,[1]],\"dest\":[0,[1]],\"locations\":[0],\"scale\":0.5}]}}}}}}");
 	assert_int_equal(zcc_layout_find(layout, "model.layers.0-w"), 0);
 	zcc_piece piece;
 	int64_t n;
@@ -107,9 +112,10 @@ static void a_flat_run_is_nested_into_the_parameter(void **state)
 {
 	(void)state;
 	/* 20 elements of (4, 5), cut at 7. */
-	zcc_layout *layout = accepted(doc("[4,5]",
-		"'0':{'shard_shape':[8],'pieces':[{'shape':[7],'source':[0,[1]],'dest':[1,[1]],'locations':[0]}]},"
-		"'1':{'shard_shape':[13],'pieces':[{'shape':[13],'source':[7,[1]],'dest':[0,[1]],'locations':[1]}]}"));
+	zcc_layout *layout = accepted(doc(
+	        "[4,5]",
+	        "'0':{'shard_shape':[8],'pieces':[{'shape':[7],'source':[0,[1]],'dest':[1,[1]],'locations':[0]}]},"
+	        "'1':{'shard_shape':[13],'pieces':[{'shape':[13],'source':[7,[1]],'dest':[0,[1]],'locations':[1]}]}"));
 	zcc_piece pieces[4];
 	int64_t n;
 	assert_int_equal(zcc_layout_pieces(layout, 0, 1, pieces, 4, &n, &error), ZCC_OK);
@@ -132,7 +138,8 @@ static void padding_lies_anywhere_between_pieces(void **state)
 	char ranks[2048] = "";
 	for (int r = 0; r < 4; r++)
 		snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks),
-		         "%s'%d':{'shard_shape':[2,4],'pieces':[{'shape':[2,3],'source':[%d,[12,1]],'dest':[%d,[4,1]],'locations':[%d]}]}",
+		         "%s'%d':{'shard_shape':[2,4],'pieces':[{'shape':[2,3],'source':[%d,[12,1]],'dest':[%d,[4,1]],'"
+		         "locations':[%d]}]}",
 		         r > 0 ? "," : "", r, 3 * r, r % 2, r);
 	zcc_layout *layout = accepted(doc("[2,12]", ranks));
 	zcc_shard_info info;
@@ -146,24 +153,29 @@ static void empty_things_are_fine(void **state)
 {
 	(void)state;
 	/* An empty piece one past the end, an empty shard, a shard without pieces. */
-	zcc_layout_destroy(accepted(doc("[6,7]",
-		"'0':{'shard_shape':[6,7],'pieces':[{'shape':[6,7],'source':[0,[7,1]],'dest':[0,[7,1]],'locations':[0]},"
-		"{'shape':[6,0],'source':[42,[7,1]],'dest':[42,[7,1]],'locations':[0]}]},"
-		"'1':{'shard_shape':[6,0],'pieces':[{'shape':[6,0],'source':[42,[7,1]],'dest':[0,[0,1]],'locations':[1]}]},"
-		"'2':{'shard_shape':[4],'pieces':[]}")));
+	zcc_layout_destroy(
+	        accepted(doc("[6,7]", "'0':{'shard_shape':[6,7],'pieces':[{'shape':[6,7],'source':[0,[7,1]],'dest':[0,["
+	                              "7,1]],'locations':[0]},"
+	                              "{'shape':[6,0],'source':[42,[7,1]],'dest':[42,[7,1]],'locations':[0]}]},"
+	                              "'1':{'shard_shape':[6,0],'pieces':[{'shape':[6,0],'source':[42,[7,1]],'dest':[0,"
+	                              "[0,1]],'locations':[1]}]},"
+	                              "'2':{'shard_shape':[4],'pieces':[]}")));
 	zcc_layout_destroy(accepted(doc("[0,8]", "'0':{'shard_shape':[0,8],'pieces':[]}")));
 	zcc_layout_destroy(accepted(doc("[0,8]", "")));
-	refused(doc("[6,0]", "'0':{'shard_shape':[0],'pieces':[{'shape':[6,0],'source':[1,[7,1]],'dest':[0,[1,1]],'locations':[0]}]}"),
+	refused(doc("[6,0]", "'0':{'shard_shape':[0],'pieces':[{'shape':[6,0],'source':[1,[7,1]],'dest':[0,[1,1]],'"
+	                     "locations':[0]}]}"),
 	        ZCC_EMAP, "parameter w", "rank 0", "piece 0", "offset 1");
 }
 
 static void a_scalar_has_no_axes(void **state)
 {
 	(void)state;
-	zcc_layout *layout = accepted(doc("[]",
-		"'0':{'shard_shape':[],'pieces':[{'shape':[],'source':[0,[]],'dest':[0,[]],'locations':[0,1,2]}]},"
-		"'1':{'shard_shape':[1],'pieces':[{'shape':[],'source':[0,[]],'dest':[0,[]],'locations':[0,1,2]}]},"
-		"'2':{'shard_shape':[2],'pieces':[{'shape':[1],'source':[0,[1]],'dest':[1,[1]],'locations':[0,1,2]}]}"));
+	zcc_layout *layout = accepted(
+	        doc("[]",
+	            "'0':{'shard_shape':[],'pieces':[{'shape':[],'source':[0,[]],'dest':[0,[]],'locations':[0,1,2]}]},"
+	            "'1':{'shard_shape':[1],'pieces':[{'shape':[],'source':[0,[]],'dest':[0,[]],'locations':[0,1,2]}]},"
+	            "'2':{'shard_shape':[2],'pieces':[{'shape':[1],'source':[0,[1]],'dest':[1,[1]],'locations':[0,1,2]}"
+	            "]}"));
 	zcc_piece piece;
 	int64_t n;
 	assert_int_equal(zcc_layout_pieces(layout, 0, 2, &piece, 1, &n, &error), ZCC_OK);
@@ -177,29 +189,31 @@ static void a_scalar_has_no_axes(void **state)
 static void strides_along_axes_of_one_do_not_matter(void **state)
 {
 	(void)state;
-	zcc_layout_destroy(accepted(doc("[1,4]",
-		"'0':{'shard_shape':[1,4],'pieces':[{'shape':[1,4],'source':[0,[99,1]],'dest':[0,[0,1]],'locations':[0]}]}")));
+	zcc_layout_destroy(accepted(doc("[1,4]", "'0':{'shard_shape':[1,4],'pieces':[{'shape':[1,4],'source':[0,[99,1]]"
+	                                         ",'dest':[0,[0,1]],'locations':[0]}]}")));
 }
 
 static void a_dense_piece_may_sit_in_a_flat_shard(void **state)
 {
 	(void)state;
-	zcc_layout_destroy(accepted(doc("[4,3]",
-		"'0':{'shard_shape':[14],'pieces':[{'shape':[4,3],'source':[0,[3,1]],'dest':[2,[3,1]],'locations':[0,1]}]},"
-		"'1':{'shard_shape':[4,3],'pieces':[{'shape':[4,3],'source':[0,[3,1]],'dest':[0,[3,1]],'locations':[0,1]}]}")));
-	refused(doc("[4,3]",
-		"'0':{'shard_shape':[16],'pieces':[{'shape':[4,3],'source':[0,[3,1]],'dest':[0,[4,1]],'locations':[0]}]}"),
-		ZCC_ELAYOUT, "parameter w", "rank 0", "piece 0", "[4, 1]", "[3, 1]");
+	zcc_layout_destroy(accepted(doc("[4,3]", "'0':{'shard_shape':[14],'pieces':[{'shape':[4,3],'source':[0,[3,1]],'"
+	                                         "dest':[2,[3,1]],'locations':[0,1]}]},"
+	                                         "'1':{'shard_shape':[4,3],'pieces':[{'shape':[4,3],'source':[0,[3,1]],"
+	                                         "'dest':[0,[3,1]],'locations':[0,1]}]}")));
+	refused(doc("[4,3]", "'0':{'shard_shape':[16],'pieces':[{'shape':[4,3],'source':[0,[3,1]],'dest':[0,[4,1]],'"
+	                     "locations':[0]}]}"),
+	        ZCC_ELAYOUT, "parameter w", "rank 0", "piece 0", "[4, 1]", "[3, 1]");
 }
 
 /* Rank 0 stores the whole, rank 1 the two halves: the same elements, so a good target; no good source. */
 static void replicas_cut_at_different_boundaries_are_valid_but_give_no_blocks(void **state)
 {
 	(void)state;
-	zcc_layout *layout = accepted(doc("[8]",
-		"'0':{'shard_shape':[8],'pieces':[{'shape':[8],'source':[0,[1]],'dest':[0,[1]],'locations':[0,1]}]},"
-		"'1':{'shard_shape':[8],'pieces':[{'shape':[4],'source':[4,[1]],'dest':[0,[1]],'locations':[0,1]},"
-		"{'shape':[4],'source':[0,[1]],'dest':[4,[1]],'locations':[0,1]}]}"));
+	zcc_layout *layout = accepted(doc(
+	        "[8]",
+	        "'0':{'shard_shape':[8],'pieces':[{'shape':[8],'source':[0,[1]],'dest':[0,[1]],'locations':[0,1]}]},"
+	        "'1':{'shard_shape':[8],'pieces':[{'shape':[4],'source':[4,[1]],'dest':[0,[1]],'locations':[0,1]},"
+	        "{'shape':[4],'source':[0,[1]],'dest':[4,[1]],'locations':[0,1]}]}"));
 	zcci_arena *arena = zcci_arena_create();
 	zcci_block *blocks = NULL;
 	int64_t n;
@@ -216,7 +230,8 @@ static void replicas_cut_at_different_boundaries_are_valid_but_give_no_blocks(vo
 static void a_hole_is_refused_with_the_numbers(void **state)
 {
 	(void)state;
-	refused(doc("[8]", "'0':{'shard_shape':[8],'pieces':[{'shape':[7],'source':[0,[1]],'dest':[0,[1]],'locations':[0]}]}"),
+	refused(doc("[8]",
+	            "'0':{'shard_shape':[8],'pieces':[{'shape':[7],'source':[0,[1]],'dest':[0,[1]],'locations':[0]}]}"),
 	        ZCC_EMAP, "parameter w", "7 of its 8");
 	refused(doc("[8]", ""), ZCC_EMAP, "parameter w", "0 of its 8");
 }
@@ -225,22 +240,25 @@ static void a_shard_address_claimed_twice_is_refused(void **state)
 {
 	(void)state;
 	/* The counts add up: 8 elements for 8 places. */
-	refused(doc("[8]", "'0':{'shard_shape':[8],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[0]},"
+	refused(doc("[8]",
+	            "'0':{'shard_shape':[8],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[0]},"
 	            "{'shape':[4],'source':[4,[1]],'dest':[3,[1]],'locations':[0]}]}"),
 	        ZCC_EMAP, "parameter w", "rank 0", "pieces 0 and 1", "claim 1 element");
 	refused(doc("[2,4]", "'5':{'shard_shape':[2,4],'pieces':["
-	            "{'shape':[2,2],'source':[0,[4,1]],'dest':[0,[4,1]],'locations':[5]},"
-	            "{'shape':[2,2],'source':[2,[4,1]],'dest':[1,[4,1]],'locations':[5]}]}"),
+	                     "{'shape':[2,2],'source':[0,[4,1]],'dest':[0,[4,1]],'locations':[5]},"
+	                     "{'shape':[2,2],'source':[2,[4,1]],'dest':[1,[4,1]],'locations':[5]}]}"),
 	        ZCC_EMAP, "parameter w", "rank 5", "pieces 0 and 1", "claim 2 element");
 }
 
 static void the_same_box_twice_on_one_rank_is_refused(void **state)
 {
 	(void)state;
-	refused(doc("[4]", "'0':{'shard_shape':[8],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[0]},"
+	refused(doc("[4]",
+	            "'0':{'shard_shape':[8],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[0]},"
 	            "{'shape':[4],'source':[0,[1]],'dest':[4,[1]],'locations':[0]}]}"),
 	        ZCC_EMAP, "parameter w", "rank 0", "pieces 0", "and 1");
-	refused(doc("[4]", "'0':{'shard_shape':[8],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[0]},"
+	refused(doc("[4]",
+	            "'0':{'shard_shape':[8],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[0]},"
 	            "{'shape':[2],'source':[1,[1]],'dest':[4,[1]],'locations':[0]}]}"),
 	        ZCC_EMAP, "parameter w", "rank 0", "pieces 0", "and 1");
 }
@@ -249,52 +267,70 @@ static void holders_must_be_the_ranks_that_store_it(void **state)
 {
 	(void)state;
 	/* Replicated, but each names only itself. */
-	refused(doc("[4]", "'0':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[0]}]},"
+	refused(doc("[4]",
+	            "'0':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[0]}]},"
 	            "'1':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[1]}]}"),
 	        ZCC_EMAP, "parameter w", "rank 0", "rank 1", "different locations");
 	/* A rank that stores half of it, and one that stores nothing, and one that is not there. */
-	refused(doc("[4]", "'0':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[0,1]}]},"
-	            "'1':{'shard_shape':[2],'pieces':[{'shape':[2],'source':[0,[1]],'dest':[0,[1]],'locations':[0,1]}]}"),
+	refused(doc("[4]", "'0':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':["
+	                   "0,1]}]},"
+	                   "'1':{'shard_shape':[2],'pieces':[{'shape':[2],'source':[0,[1]],'dest':[0,[1]],'locations':["
+	                   "0,1]}]}"),
 	        ZCC_EMAP, "parameter w", "rank 0", "piece 0", "rank 1", "2 of its 4");
-	refused(doc("[4]", "'0':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[0,7]}]}"),
+	refused(doc("[4]", "'0':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':["
+	                   "0,7]}]}"),
 	        ZCC_EMAP, "parameter w", "rank 0", "piece 0", "rank 7", "0 of its 4");
-	refused(doc("[4]", "'0':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[7]}]}"),
+	refused(doc("[4]",
+	            "'0':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[7]}]}"),
 	        ZCC_EMAP, "parameter w", "rank 0", "piece 0", "rank 0 itself");
-	refused(doc("[4]", "'0':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[0,0]}]}"),
+	refused(doc("[4]", "'0':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':["
+	                   "0,0]}]}"),
 	        ZCC_EMAP, "parameter w", "rank 0", "piece 0", "twice");
 }
 
 static void replicas_must_have_one_scale(void **state)
 {
 	(void)state;
-	refused(doc("[4]",
-	            "'0':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[0,1],'scale':0.5}]},"
-	            "'1':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[0,1]}]}"),
+	refused(doc("[4]", "'0':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':["
+	                   "0,1],'scale':0.5}]},"
+	                   "'1':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':["
+	                   "0,1]}]}"),
 	        ZCC_EMAP, "parameter w", "rank 0", "rank 1", "0.5");
-	refused(doc("[4]",
-	            "'0':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':[0],'scale':0}]}"),
+	refused(doc("[4]", "'0':{'shard_shape':[4],'pieces':[{'shape':[4],'source':[0,[1]],'dest':[0,[1]],'locations':["
+	                   "0],'scale':0}]}"),
 	        ZCC_EMAP, "parameter w", "rank 0", "piece 0", "scale");
 }
 
 static void what_leaves_the_parameter_or_the_shard_is_refused(void **state)
 {
 	(void)state;
-#define ONE(shape, source, dest) \
+#define ONE(shape, source, dest)                                                                                       \
 	"'0':{'shard_shape':[4,4],'pieces':[{'shape':" shape ",'source':" source ",'dest':" dest ",'locations':[0]}]}"
-	refused(doc("[4,4]", ONE("[4,5]", "[0,[4,1]]", "[0,[4,1]]")), ZCC_EMAP, "rank 0", "piece 0", "source", "[4, 5]", "[4, 4]");
-	refused(doc("[4,4]", ONE("[4,2]", "[3,[4,1]]", "[0,[4,1]]")), ZCC_EMAP, "rank 0", "piece 0", "source", "offset 3");
-	refused(doc("[4,4]", ONE("[4,2]", "[0,[4,1]]", "[3,[4,1]]")), ZCC_EMAP, "rank 0", "piece 0", "dest", "offset 3");
-	refused(doc("[4,4]", ONE("[1,1]", "[16,[4,1]]", "[0,[4,1]]")), ZCC_EMAP, "rank 0", "piece 0", "source", "offset 16");
+	refused(doc("[4,4]", ONE("[4,5]", "[0,[4,1]]", "[0,[4,1]]")), ZCC_EMAP, "rank 0", "piece 0", "source", "[4, 5]",
+	        "[4, 4]");
+	refused(doc("[4,4]", ONE("[4,2]", "[3,[4,1]]", "[0,[4,1]]")), ZCC_EMAP, "rank 0", "piece 0", "source",
+	        "offset 3");
+	refused(doc("[4,4]", ONE("[4,2]", "[0,[4,1]]", "[3,[4,1]]")), ZCC_EMAP, "rank 0", "piece 0", "dest",
+	        "offset 3");
+	refused(doc("[4,4]", ONE("[1,1]", "[16,[4,1]]", "[0,[4,1]]")), ZCC_EMAP, "rank 0", "piece 0", "source",
+	        "offset 16");
 	refused(doc("[4,4]", ONE("[4,4]", "[-1,[4,1]]", "[0,[4,1]]")), ZCC_EMAP, "rank 0", "piece 0", "source", "-1");
 	refused(doc("[4,4]", ONE("[-4,4]", "[0,[4,1]]", "[0,[4,1]]")), ZCC_EMAP, "rank 0", "piece 0", "-4");
-	refused(doc("[4,4]", ONE("[9223372036854775807,9223372036854775807]", "[1,[4,1]]", "[0,[4,1]]")), ZCC_EMAP, "piece 0");
-	refused(doc("[4,4]", ONE("[4,4]", "[9223372036854775807,[4,1]]", "[0,[4,1]]")), ZCC_EMAP, "piece 0", "9223372036854775807");
-	refused(doc("[4,4]", "'0':{'shard_shape':[16],'pieces':[{'shape':[9223372036854775807],'source':[1,[1]],'dest':[0,[1]],"
-	            "'locations':[0]}]}"), ZCC_EMAP, "piece 0", "source", "9223372036854775807 elements");
-	refused(doc("[4,4]", "'0':{'shard_shape':[15],'pieces':[{'shape':[16],'source':[0,[1]],'dest':[0,[1]],'locations':[0]}]}"),
+	refused(doc("[4,4]", ONE("[9223372036854775807,9223372036854775807]", "[1,[4,1]]", "[0,[4,1]]")), ZCC_EMAP,
+	        "piece 0");
+	refused(doc("[4,4]", ONE("[4,4]", "[9223372036854775807,[4,1]]", "[0,[4,1]]")), ZCC_EMAP, "piece 0",
+	        "9223372036854775807");
+	refused(doc("[4,4]",
+	            "'0':{'shard_shape':[16],'pieces':[{'shape':[9223372036854775807],'source':[1,[1]],'dest':[0,[1]],"
+	            "'locations':[0]}]}"),
+	        ZCC_EMAP, "piece 0", "source", "9223372036854775807 elements");
+	refused(doc("[4,4]", "'0':{'shard_shape':[15],'pieces':[{'shape':[16],'source':[0,[1]],'dest':[0,[1]],'"
+	                     "locations':[0]}]}"),
 	        ZCC_EMAP, "piece 0", "dest", "16", "15");
-	refused(doc("[4,4]", ONE("[4,4]", "[0,[4]]", "[0,[4,1]]")), ZCC_EMAP, "piece 0", "source", "1 strides for 2 axes");
-	refused(doc("[4,4]", ONE("[4,4]", "[0,[4,1]]", "[0,[4,1,1]]")), ZCC_EMAP, "piece 0", "dest", "3 strides for 2 axes");
+	refused(doc("[4,4]", ONE("[4,4]", "[0,[4]]", "[0,[4,1]]")), ZCC_EMAP, "piece 0", "source",
+	        "1 strides for 2 axes");
+	refused(doc("[4,4]", ONE("[4,4]", "[0,[4,1]]", "[0,[4,1,1]]")), ZCC_EMAP, "piece 0", "dest",
+	        "3 strides for 2 axes");
 }
 
 /* ---- refused: geometry that is not supported ---- */
@@ -302,12 +338,16 @@ static void what_leaves_the_parameter_or_the_shard_is_refused(void **state)
 static void other_strides_than_row_major_are_not_supported(void **state)
 {
 	(void)state;
-	refused(doc("[4,4]", ONE("[4,4]", "[0,[1,4]]", "[0,[4,1]]")), ZCC_ELAYOUT, "rank 0", "piece 0", "source", "[1, 4]");
-	refused(doc("[4,4]", ONE("[4,4]", "[0,[4,1]]", "[0,[1,4]]")), ZCC_ELAYOUT, "rank 0", "piece 0", "dest", "[1, 4]");
+	refused(doc("[4,4]", ONE("[4,4]", "[0,[1,4]]", "[0,[4,1]]")), ZCC_ELAYOUT, "rank 0", "piece 0", "source",
+	        "[1, 4]");
+	refused(doc("[4,4]", ONE("[4,4]", "[0,[4,1]]", "[0,[1,4]]")), ZCC_ELAYOUT, "rank 0", "piece 0", "dest",
+	        "[1, 4]");
 	refused(doc("[4,4]", ONE("[4,4]", "[0,[0,1]]", "[0,[4,1]]")), ZCC_ELAYOUT, "rank 0", "piece 0", "source");
-	refused(doc("[4,4]", "'0':{'shard_shape':[16],'pieces':[{'shape':[8],'source':[0,[2]],'dest':[0,[1]],'locations':[0]}]}"),
+	refused(doc("[4,4]", "'0':{'shard_shape':[16],'pieces':[{'shape':[8],'source':[0,[2]],'dest':[0,[1]],'"
+	                     "locations':[0]}]}"),
 	        ZCC_ELAYOUT, "piece 0", "source", "[2]");
-	refused(doc("[4,4]", "'0':{'shard_shape':[16],'pieces':[{'shape':[8],'source':[0,[1]],'dest':[0,[2]],'locations':[0]}]}"),
+	refused(doc("[4,4]", "'0':{'shard_shape':[16],'pieces':[{'shape':[8],'source':[0,[1]],'dest':[0,[2]],'"
+	                     "locations':[0]}]}"),
 	        ZCC_ELAYOUT, "piece 0", "dest", "[2]");
 }
 
@@ -315,9 +355,11 @@ static void other_numbers_of_axes_are_not_supported(void **state)
 {
 	(void)state;
 	refused(doc("[4,4]", ONE("[16]", "[0,[1]]", "[0,[1]]")), ZCC_ELAYOUT, "piece 0", "1 axes", "parameter of 2");
-	refused(doc("[4,4]", ONE("[2,2,4]", "[0,[8,4,1]]", "[0,[8,4,1]]")), ZCC_ELAYOUT, "piece 0", "3 axes", "parameter of 2");
+	refused(doc("[4,4]", ONE("[2,2,4]", "[0,[8,4,1]]", "[0,[8,4,1]]")), ZCC_ELAYOUT, "piece 0", "3 axes",
+	        "parameter of 2");
 	refused(doc("[4,4]", "'0':{'shard_shape':[4,2,2],'pieces':[{'shape':[4,4],'source':[0,[4,1]],'dest':[0,[4,1]],"
-	            "'locations':[0]}]}"), ZCC_ELAYOUT, "piece 0", "2 axes", "shard of 3");
+	                     "'locations':[0]}]}"),
+	        ZCC_ELAYOUT, "piece 0", "2 axes", "shard of 3");
 	refused(doc("[1,1,1,1,1,1,1,1,1]", ""), ZCC_ELAYOUT, "parameter w", "9", "8");
 }
 
@@ -347,24 +389,32 @@ static void what_is_no_map_document_is_refused(void **state)
 	refused(doc("[1]", "'2147483648':{}"), ZCC_EFORMAT, "parameter w", "\"2147483648\" is no rank");
 	refused(doc("[1]", "'0':{'shard_shape':[1]}"), ZCC_EFORMAT, "parameter w", "rank 0", "pieces");
 	refused(doc("[1]", "'0':[]"), ZCC_EFORMAT, "parameter w", "rank 0", "an array");
-	refused(doc("[1]", "'0':{'shard_shape':[4294967296,4294967296],'pieces':[]}"), ZCC_EOVERFLOW, "rank 0", "4294967296");
+	refused(doc("[1]", "'0':{'shard_shape':[4294967296,4294967296],'pieces':[]}"), ZCC_EOVERFLOW, "rank 0",
+	        "4294967296");
 #define PIECE(text) "'0':{'shard_shape':[1],'pieces':[" text "]}"
 	refused(doc("[1]", PIECE("3")), ZCC_EFORMAT, "rank 0", "piece 0");
-	refused(doc("[1]", PIECE("{'shape':[1],'source':[0],'dest':[0,[1]],'locations':[0]}")), ZCC_EFORMAT, "piece 0", "source");
-	refused(doc("[1]", PIECE("{'shape':[1],'source':[0,1],'dest':[0,[1]],'locations':[0]}")), ZCC_EFORMAT, "piece 0", "source");
-	refused(doc("[1]", PIECE("{'shape':[1],'source':[0,[1]],'dest':[0,[1]]}")), ZCC_EFORMAT, "piece 0", "locations");
-	refused(doc("[1]", PIECE("{'shape':[1],'source':[0,[1]],'dest':[0,[1]],'locations':['0']}")), ZCC_EFORMAT, "piece 0");
-	refused(doc("[1]", PIECE("{'shape':[1],'source':[0,[1]],'dest':[0,[1]],'locations':[-1]}")), ZCC_EMAP, "piece 0", "-1");
-	refused(doc("[1]", PIECE("{'shape':[1],'source':[0,[1]],'dest':[0,[1]],'locations':[0],'scale':'x'}")), ZCC_EFORMAT,
-	        "piece 0", "scale");
-	refused("{\"version\":1,\"params\":{\"w\":{\"logical_shape\":[0],\"dtype\":\"F7\",\"ranks\":{}}}}", ZCC_EFORMAT, "F7");
+	refused(doc("[1]", PIECE("{'shape':[1],'source':[0],'dest':[0,[1]],'locations':[0]}")), ZCC_EFORMAT, "piece 0",
+	        "source");
+	refused(doc("[1]", PIECE("{'shape':[1],'source':[0,1],'dest':[0,[1]],'locations':[0]}")), ZCC_EFORMAT,
+	        "piece 0", "source");
+	refused(doc("[1]", PIECE("{'shape':[1],'source':[0,[1]],'dest':[0,[1]]}")), ZCC_EFORMAT, "piece 0",
+	        "locations");
+	refused(doc("[1]", PIECE("{'shape':[1],'source':[0,[1]],'dest':[0,[1]],'locations':['0']}")), ZCC_EFORMAT,
+	        "piece 0");
+	refused(doc("[1]", PIECE("{'shape':[1],'source':[0,[1]],'dest':[0,[1]],'locations':[-1]}")), ZCC_EMAP,
+	        "piece 0", "-1");
+	refused(doc("[1]", PIECE("{'shape':[1],'source':[0,[1]],'dest':[0,[1]],'locations':[0],'scale':'x'}")),
+	        ZCC_EFORMAT, "piece 0", "scale");
+	refused("{\"version\":1,\"params\":{\"w\":{\"logical_shape\":[0],\"dtype\":\"F7\",\"ranks\":{}}}}", ZCC_EFORMAT,
+	        "F7");
 }
 
 static void a_parameter_under_two_spellings_is_refused(void **state)
 {
 	(void)state;
 	refused("{\"version\":1,\"params\":{\"a.b\":{\"logical_shape\":[0],\"dtype\":\"F32\",\"ranks\":{}},"
-	        "\"^a\\\\.b$\":{\"logical_shape\":[0],\"dtype\":\"F32\",\"ranks\":{}}}}", ZCC_EFORMAT, "a.b", "twice");
+	        "\"^a\\\\.b$\":{\"logical_shape\":[0],\"dtype\":\"F32\",\"ranks\":{}}}}",
+	        ZCC_EFORMAT, "a.b", "twice");
 }
 
 /* ---- written ---- */
@@ -393,14 +443,19 @@ static void the_document_is_written_as_the_design_shows(void **state)
 	o.scale = 0.25;
 	assert_int_equal(zcc_layout_add_param(layout, &o, &param, NULL), ZCC_OK);
 	char *text = written(layout);
-#define ROW(rank, row, a, b) "\"" #rank "\":{\"shard_shape\":[1,3],\"pieces\":[{\"shape\":[1,3],\"source\":[" #row ",[3,1]]," \
+#define ROW(rank, row, a, b)                                                                                           \
+	"\"" #rank "\":{\"shard_shape\":[1,3],\"pieces\":[{\"shape\":[1,3],\"source\":[" #row ",[3,1]],"               \
 	"\"dest\":[0,[3,1]],\"locations\":[" #a "," #b "]}]}"
-#define SCALAR(rank) "\"" #rank "\":{\"shard_shape\":[],\"pieces\":[{\"shape\":[],\"source\":[0,[]],\"dest\":[0,[]]," \
+#define SCALAR(rank)                                                                                                   \
+	"\"" #rank "\":{\"shard_shape\":[],\"pieces\":[{\"shape\":[],\"source\":[0,[]],\"dest\":[0,[]],"               \
 	"\"locations\":[0,1,2,3],\"scale\":0.25}]}"
-	assert_string_equal(text, "{\"version\":1,\"params\":{\"a.b\":{\"logical_shape\":[2,3],\"dtype\":\"BF16\",\"ranks\":{"
-		ROW(0, 0, 0, 2) "," ROW(1, 3, 1, 3) "," ROW(2, 0, 0, 2) "," ROW(3, 3, 1, 3) "}},"
-		"\"^\\\\^s\\\\$$\":{\"logical_shape\":[],\"dtype\":\"BF16\",\"ranks\":{"
-		SCALAR(0) "," SCALAR(1) "," SCALAR(2) "," SCALAR(3) "}}}}");
+	assert_string_equal(
+	        text,
+	        "{\"version\":1,\"params\":{\"a.b\":{\"logical_shape\":[2,3],\"dtype\":\"BF16\",\"ranks\":"
+	        "{" ROW(0, 0, 0, 2) "," ROW(1, 3, 1, 3) "," ROW(2, 0, 0, 2) "," ROW(
+	                3, 3, 1, 3) "}},"
+	                            "\"^\\\\^s\\\\$$\":{\"logical_shape\":[],\"dtype\":\"BF16\",\"ranks\":{" SCALAR(
+	                                    0) "," SCALAR(1) "," SCALAR(2) "," SCALAR(3) "}}}}");
 	zcc_layout *again = accepted(text);
 	assert_int_equal(zcc_layout_find(again, "^s$"), 1);
 	char *twice = written(again);
@@ -416,11 +471,12 @@ static void the_document_is_written_as_the_design_shows(void **state)
 static void memory_may_run_out_at_any_allocation(void **state)
 {
 	(void)state;
-	const char *text = doc("[4,5]",
-		"'0':{'shard_shape':[8],'pieces':[{'shape':[7],'source':[0,[1]],'dest':[1,[1]],'locations':[0]}]},"
-		"'1':{'shard_shape':[13],'pieces':[{'shape':[13],'source':[7,[1]],'dest':[0,[1]],'locations':[1,2]}]},"
-		"'2':{'shard_shape':[13],'pieces':[{'shape':[10],'source':[7,[1]],'dest':[0,[1]],'locations':[1,2]},"
-		"{'shape':[3],'source':[17,[1]],'dest':[10,[1]],'locations':[1,2]}]}");
+	const char *text = doc(
+	        "[4,5]",
+	        "'0':{'shard_shape':[8],'pieces':[{'shape':[7],'source':[0,[1]],'dest':[1,[1]],'locations':[0]}]},"
+	        "'1':{'shard_shape':[13],'pieces':[{'shape':[13],'source':[7,[1]],'dest':[0,[1]],'locations':[1,2]}]},"
+	        "'2':{'shard_shape':[13],'pieces':[{'shape':[10],'source':[7,[1]],'dest':[0,[1]],'locations':[1,2]},"
+	        "{'shape':[3],'source':[17,[1]],'dest':[10,[1]],'locations':[1,2]}]}");
 	for (int64_t n = 1;; n++) {
 		zcc_layout *layout = NULL;
 		zcc_json_writer *writer = NULL;

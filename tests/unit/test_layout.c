@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -80,7 +81,11 @@ static void expect_piece(int32_t rank, int64_t index, const int64_t *shape, cons
 	assert_int_equal(piece->n_holders, n_holders);
 	assert_memory_equal(piece->holders, holders, (size_t)n_holders * sizeof *holders);
 }
-#define LIST(...) (const int64_t[]){__VA_ARGS__}
+#define LIST(...)                                                                                                      \
+	(const int64_t[])                                                                                              \
+	{                                                                                                              \
+		__VA_ARGS__                                                                                            \
+	}
 #define RANKS(...) (const int32_t[]){__VA_ARGS__}, sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t)
 
 static zcc_shard_info shard_of(int32_t rank)
@@ -381,7 +386,8 @@ static void parts_that_do_not_fit_are_refused_with_the_numbers(void **state)
 {
 	(void)state;
 	begin(1, LIST(2));
-	zcc_part parts[] = {{.size_elems = 6, .units = 6, .cut = ZCC_CUT_EVEN}, {.size_elems = 2, .units = 2, .cut = ZCC_CUT_EVEN}};
+	zcc_part parts[] = {{.size_elems = 6, .units = 6, .cut = ZCC_CUT_EVEN},
+	                    {.size_elems = 2, .units = 2, .cut = ZCC_CUT_EVEN}};
 	zcc_placement p = {.kind = ZCC_PLACE_SHARD, .n_parts = 2, .parts = parts};
 	zcc_param_options o = options_of(1, LIST(10));
 	o.placements = &p;
@@ -413,7 +419,8 @@ static void axes_that_are_not_there_or_taken_are_refused(void **state)
 	(void)state;
 	begin(1, LIST(2));
 	zcc_part part = {.size_elems = 10, .units = 10, .cut = ZCC_CUT_EVEN};
-	zcc_placement p[] = {{.kind = ZCC_PLACE_SHARD, .axis = 1, .n_parts = 1, .parts = &part}, {.kind = ZCC_PLACE_OWNER}};
+	zcc_placement p[] = {{.kind = ZCC_PLACE_SHARD, .axis = 1, .n_parts = 1, .parts = &part},
+	                     {.kind = ZCC_PLACE_OWNER}};
 	zcc_param_options o = options_of(1, LIST(10));
 	o.placements = p;
 	o.n_placements = 1;
@@ -513,8 +520,9 @@ static void meshes_without_sense_are_refused(void **state)
 	begin(1, LIST(2));
 	int32_t id = 77;
 	assert_int_equal(zcc_layout_add_mesh(layout, 0, 0, "", NULL, &id, &error), ZCC_EINVAL);
-	assert_int_equal(zcc_layout_add_mesh(layout, 0, 9, "a,b,c,d,e,f,g,h,i", LIST(1, 1, 1, 1, 1, 1, 1, 1, 1), &id, &error),
-	                 ZCC_EINVAL);
+	assert_int_equal(
+	        zcc_layout_add_mesh(layout, 0, 9, "a,b,c,d,e,f,g,h,i", LIST(1, 1, 1, 1, 1, 1, 1, 1, 1), &id, &error),
+	        ZCC_EINVAL);
 	assert_int_equal(zcc_layout_add_mesh(layout, 0, 2, "a", LIST(1, 1), &id, &error), ZCC_EINVAL);
 	assert_int_equal(zcc_layout_add_mesh(layout, 0, 1, "a", LIST(0), &id, &error), ZCC_EINVAL);
 	assert_int_equal(zcc_layout_add_mesh(layout, -1, 1, "a", LIST(1), &id, &error), ZCC_EINVAL);
@@ -524,7 +532,8 @@ static void meshes_without_sense_are_refused(void **state)
 	assert_int_equal(id, 77);
 }
 
-/* Replicated rows beside a part that does not divide: under a flat cut the replicas would be divided at different places. */
+/* Replicated rows beside a part that does not divide: under a flat cut the replicas would be divided at different
+ * places. */
 static void a_flat_cut_of_uneven_replicas_is_refused(void **state)
 {
 	(void)state;
@@ -616,6 +625,50 @@ static void memory_may_run_out_at_any_allocation(void **state)
 	}
 }
 
+typedef struct reading {
+	int32_t n[12];
+	const int32_t *holders[12];
+} reading;
+
+static void *read_all(void *context)
+{
+	reading *r = context;
+	for (int32_t times = 0; times < 200; times++) {
+		for (int32_t rank = 0; rank < 12; rank++) {
+			zcc_piece piece;
+			int64_t n;
+			if (zcc_layout_pieces(layout, 0, rank, &piece, 1, &n, NULL) != ZCC_OK)
+				return NULL;
+			r->n[rank] = piece.n_holders;
+			r->holders[rank] = piece.holders;
+		}
+	}
+	return NULL;
+}
+
+/* All get the very same lists, also when they ask for them first at the same time. */
+static void several_threads_may_read_a_layout(void **state)
+{
+	(void)state;
+	begin(2, LIST(3, 4));
+	zcc_part part = {.size_elems = 8, .units = 2, .cut = ZCC_CUT_GROUPED};
+	zcc_placement p = {.kind = ZCC_PLACE_SHARD, .axis = 1, .n_parts = 1, .parts = &part};
+	zcc_param_options o = options_of(1, LIST(8));
+	o.placements = &p;
+	o.n_placements = 1;
+	add(&o);
+	pthread_t threads[4];
+	reading readings[4] = {0};
+	for (int32_t i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, read_all, &readings[i]), 0);
+	for (int32_t i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	for (int32_t rank = 0; rank < 12; rank++)
+		assert_int_equal(readings[0].n[rank], 6);
+	for (int32_t i = 1; i < 4; i++)
+		assert_memory_equal(&readings[i], &readings[0], sizeof readings[0]);
+}
+
 static void a_retained_layout_outlives_its_maker(void **state)
 {
 	(void)state;
@@ -658,6 +711,7 @@ int main(void)
 		rule(a_flat_cut_of_uneven_replicas_is_refused),
 		rule(ranks_and_parameters_that_are_not_there_are_refused),
 		rule(memory_may_run_out_at_any_allocation),
+		rule(several_threads_may_read_a_layout),
 		rule(a_retained_layout_outlives_its_maker),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,7 +51,8 @@ static void compare_shards(const zcc_layout *layout, const zcc_param_options *o,
 		assert_memory_equal(shard.shape_elems, want.shape, sizeof want.shape);
 		zcc_piece *pieces = malloc((size_t)(shard.n_pieces + 1) * sizeof *pieces);
 		assert_int_equal(
-			zcc_layout_pieces(layout, 0, all->base + r, pieces, shard.n_pieces, &all->n_pieces[r], NULL), ZCC_OK);
+		        zcc_layout_pieces(layout, 0, all->base + r, pieces, shard.n_pieces, &all->n_pieces[r], NULL),
+		        ZCC_OK);
 		assert_int_equal(all->n_pieces[r], shard.n_pieces);
 		tensor have = want;
 		have.at = malloc((size_t)(want.elems + 1) * sizeof *have.at);
@@ -101,7 +102,8 @@ static void compare_blocks(const zcc_layout *layout, const laid_out *all)
 		volume += size;
 		holders += blocks[b].n_holders;
 		if (b > 0)
-			assert_true(memcmp(blocks[b].origin_elems, blocks[b - 1].origin_elems, sizeof blocks[b].origin_elems) != 0);
+			assert_true(memcmp(blocks[b].origin_elems, blocks[b - 1].origin_elems,
+			                   sizeof blocks[b].origin_elems) != 0);
 	}
 	assert_int_equal(volume, all->info.elems);
 	for (int32_t r = 0; r < all->n_ranks; r++) {
@@ -149,7 +151,8 @@ static bool same_piece(const zcc_piece *a, const zcc_piece *b)
 	       memcmp(a->holders, b->holders, (size_t)a->n_holders * 4) == 0;
 }
 
-/* Written and read again it is the same layout, validated by geometry; only what lies in a flat shard with gaps is refused. */
+/* Written and read again it is the same layout, validated by geometry; only what lies in a flat shard with gaps is
+ * refused. */
 static void compare_document(const zcc_layout *layout, const laid_out *all, bool flat)
 {
 	zcc_json_writer *writer;
@@ -177,7 +180,9 @@ static void compare_document(const zcc_layout *layout, const laid_out *all, bool
 			if (a.present || zcc_layout_shard(again, 0, all->base + r, &b, NULL) == ZCC_OK) {
 				assert_int_equal(zcc_layout_shard(again, 0, all->base + r, &b, NULL), ZCC_OK);
 				assert_memory_equal(&a, &b, sizeof a);
-				assert_int_equal(zcc_layout_pieces(again, 0, all->base + r, pieces, all->n_pieces[r], &n, NULL), ZCC_OK);
+				assert_int_equal(
+				        zcc_layout_pieces(again, 0, all->base + r, pieces, all->n_pieces[r], &n, NULL),
+				        ZCC_OK);
 			}
 			for (int64_t i = 0; i < all->n_pieces[r]; i++)
 				assert_true(same_piece(&all->pieces[r][i], &pieces[i]));
@@ -265,10 +270,11 @@ static void random_part(zcc_part *part, int64_t n, int64_t *local)
 		part->units = pick(1, (int32_t)units);
 		part->size_elems = unit * part->units;
 	}
-	*local = part->cut == ZCC_CUT_REPLICATE ? part->size_elems
-	       : part->cut == ZCC_CUT_GROUPED && units < n ? unit
-	       : part->cut == ZCC_CUT_UNEVEN && units % n != 0 ? -1
-	       : (part->padded_elems > 0 ? part->padded_elems : part->size_elems) / n;
+	*local = part->cut == ZCC_CUT_REPLICATE              ? part->size_elems
+	         : part->cut == ZCC_CUT_GROUPED && units < n ? unit
+	         : part->cut == ZCC_CUT_UNEVEN && units % n != 0
+	                 ? -1
+	                 : (part->padded_elems > 0 ? part->padded_elems : part->size_elems) / n;
 }
 
 static void random_parts(random_param *p, zcc_placement *placement, zcc_part *parts, int64_t n)

@@ -68,7 +68,8 @@ static void make_map(map *m)
 		m->shape[d] = pick(1, 4);
 	int64_t at = 0;
 	while (at < m->shape[0]) {
-		block slab = {.origin = {at}, .locations = (uint32_t)pick(1, (1 << RANKS) - 1), .half = pick(0, 3) == 0};
+		block slab = {
+		        .origin = {at}, .locations = (uint32_t)pick(1, (1 << RANKS) - 1), .half = pick(0, 3) == 0};
 		memcpy(slab.shape, m->shape, sizeof slab.shape);
 		slab.shape[0] = pick(1, (int32_t)(m->shape[0] - at));
 		at += slab.shape[0];
@@ -248,13 +249,14 @@ static void print_map(text *t, const map *m)
 
 /* ---- the rules ---- */
 
-/* A block that leaves the parameter sideways has the offset of another block, and an empty one has no place at all: the document cannot
- * say what the oracle judges. */
+/* A block that leaves the parameter sideways has the offset of another block, and an empty one has no place at all: the
+ * document cannot say what the oracle judges. */
 static bool can_be_said(const map *m)
 {
 	for (int32_t i = 0; i < m->n; i++)
 		for (int32_t d = 0; d < m->ndim; d++)
-			if (m->blocks[i].origin[d] < 0 || m->blocks[i].origin[d] >= m->shape[d] || m->blocks[i].shape[d] == 0)
+			if (m->blocks[i].origin[d] < 0 || m->blocks[i].origin[d] >= m->shape[d] ||
+			    m->blocks[i].shape[d] == 0)
 				return false;
 	return true;
 }
@@ -278,7 +280,8 @@ static void what_is_accepted_is_what_holds_for_every_element(void **state)
 		zcc_status status = zcc_layout_parse(t.at, (int64_t)t.n, "doc", &layout, &error);
 		bool want = is_valid(&m);
 		if ((status == ZCC_OK) != want || (status != ZCC_OK && status != ZCC_EMAP))
-			fail_msg("case %d: %s, %s %s\n%s", i, want ? "valid" : "invalid", zcc_status_name(status), error.message, t.at);
+			fail_msg("case %d: %s, %s %s\n%s", i, want ? "valid" : "invalid", zcc_status_name(status),
+			         error.message, t.at);
 		valid += want;
 		invalid += !want;
 		zcc_layout_destroy(layout);
@@ -340,13 +343,14 @@ static void a_hundred_thousand_pieces_are_checked_in_seconds(void **state)
 	(void)state;
 	enum { SIDE = 224 };
 	text t = {0};
-	print(&t, "{\"version\":1,\"params\":{\"w\":{\"logical_shape\":[%d,%d],\"dtype\":\"BF16\",\"ranks\":{", SIDE, SIDE);
+	print(&t, "{\"version\":1,\"params\":{\"w\":{\"logical_shape\":[%d,%d],\"dtype\":\"BF16\",\"ranks\":{", SIDE,
+	      SIDE);
 	for (int r = 0; r < 2; r++) {
 		print(&t, "%s\"%d\":{\"shard_shape\":[%d,%d],\"pieces\":[", r > 0 ? "," : "", r, SIDE, SIDE);
 		for (int i = 0; i < SIDE * SIDE; i++) {
 			int to = r == 0 ? i : SIDE * SIDE - 1 - i;
-			print(&t, "%s{\"shape\":[1,1],\"source\":[%d,[%d,1]],\"dest\":[%d,[%d,1]],\"locations\":[0,1]}", i > 0 ? "," : "",
-			      i, SIDE, to, SIDE);
+			print(&t, "%s{\"shape\":[1,1],\"source\":[%d,[%d,1]],\"dest\":[%d,[%d,1]],\"locations\":[0,1]}",
+			      i > 0 ? "," : "", i, SIDE, to, SIDE);
 		}
 		print(&t, "]}");
 	}
@@ -368,13 +372,15 @@ static void replicas_that_all_cross_end_in_bounded_time(void **state)
 	(void)state;
 	enum { SIDE = 1500 };
 	text t = {0};
-	print(&t, "{\"version\":1,\"params\":{\"w\":{\"logical_shape\":[%d,%d],\"dtype\":\"BF16\",\"ranks\":{", SIDE, SIDE);
+	print(&t, "{\"version\":1,\"params\":{\"w\":{\"logical_shape\":[%d,%d],\"dtype\":\"BF16\",\"ranks\":{", SIDE,
+	      SIDE);
 	for (int r = 0; r < 2; r++) {
 		print(&t, "%s\"%d\":{\"shard_shape\":[%d,%d],\"pieces\":[", r > 0 ? "," : "", r, SIDE, SIDE);
 		for (int i = 0; i < SIDE; i++) {
 			int at = r == 0 ? i * SIDE : i;
-			print(&t, "%s{\"shape\":[%d,%d],\"source\":[%d,[%d,1]],\"dest\":[%d,[%d,1]],\"locations\":[0,1]}", i > 0 ? "," : "",
-			      r == 0 ? 1 : SIDE, r == 0 ? SIDE : 1, at, SIDE, at, SIDE);
+			print(&t,
+			      "%s{\"shape\":[%d,%d],\"source\":[%d,[%d,1]],\"dest\":[%d,[%d,1]],\"locations\":[0,1]}",
+			      i > 0 ? "," : "", r == 0 ? 1 : SIDE, r == 0 ? SIDE : 1, at, SIDE, at, SIDE);
 		}
 		print(&t, "]}");
 	}
