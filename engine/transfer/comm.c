@@ -9,7 +9,8 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-/* How long a wait goes on after a signal or a fault, so that all processes can still agree on it; then it is given up. */
+/* How long a wait goes on after a signal or a fault, so that all processes can still agree on it; then it is given
+ * up. */
 static const int64_t GRACE_NS = 4000000000;
 
 zcc_status zcci_comm_init(zcc_comm *comm, const zcci_comm_ops *ops, int32_t rank, int32_t size, zcc_error *error)
@@ -105,7 +106,8 @@ static zcc_status refuse_broken(const zcc_comm *comm, const char *operation, zcc
 	return zcci_fail(error, ZCC_EPEER, 0, operation, "an earlier exchange between the processes was given up");
 }
 
-static zcc_status reduce(zcc_comm *comm, const char *operation, int32_t op, int64_t *values, int64_t n_values, zcc_error *error)
+static zcc_status reduce(zcc_comm *comm, const char *operation, int32_t op, int64_t *values, int64_t n_values,
+                         zcc_error *error)
 {
 	enum { PIECE = ZCCI_COMM_PIECE_BYTES / 8 };
 	zcc_status status = refuse_broken(comm, operation, error);
@@ -136,8 +138,8 @@ zcc_status zcc_comm_broadcast(zcc_comm *comm, void *data, int64_t bytes, int32_t
 	enum { PIECE = ZCCI_COMM_PIECE_BYTES };
 	zcc_status status = refuse_broken(comm, "comm broadcast", error);
 	if (status == ZCC_OK && (bytes < 0 || root < 0 || root >= comm->size))
-		status = zcci_fail(error, ZCC_EINVAL, 0, "comm broadcast", "%lld bytes from process %d of %d", (long long)bytes, root,
-		                   comm->size);
+		status = zcci_fail(error, ZCC_EINVAL, 0, "comm broadcast", "%lld bytes from process %d of %d", (long long)bytes,
+		                   root, comm->size);
 	for (int64_t done = 0; status == ZCC_OK && done < bytes; done += PIECE) {
 		int32_t n = bytes - done < PIECE ? (int32_t)(bytes - done) : PIECE;
 		if (comm->rank == root)
@@ -220,14 +222,14 @@ zcc_status zcc_comm_same(zcc_comm *comm, const char *what, int64_t value, zcc_er
 			continue;
 		first = first < 0 ? i : first;
 		if (n_differ++ < NAMED)
-			used += (size_t)snprintf(list + used, sizeof list - used, "%sprocess %d has %016llx", n_differ > 1 ? ", " : "", i,
-			                         (unsigned long long)comm->all[i]);
+			used += (size_t)snprintf(list + used, sizeof list - used, "%sprocess %d has %016llx",
+			                         n_differ > 1 ? ", " : "", i, (unsigned long long)comm->all[i]);
 	}
 	char more[40] = "";
 	if (n_differ > NAMED)
 		snprintf(more, sizeof more, " and %d more", n_differ - NAMED);
-	status = zcci_fail(error, ZCC_EAGREE, 0, "comm same", "the processes do not agree on %s: %s%s, the others %016llx", what, list,
-	                   more, (unsigned long long)common);
+	status = zcci_fail(error, ZCC_EAGREE, 0, "comm same", "the processes do not agree on %s: %s%s, the others %016llx",
+	                   what, list, more, (unsigned long long)common);
 	if (error != NULL)
 		error->process = first;
 	return status;

@@ -1,4 +1,5 @@
-/* A group of processes as the executor sees it: collectives that give way to signals, and non-blocking messages in numbered slots. */
+/* A group of processes as the executor sees it: collectives that give way to signals, and non-blocking messages in
+ * numbered slots. */
 #ifndef ZCCI_COMM_H
 #define ZCCI_COMM_H
 
@@ -12,8 +13,9 @@ enum {
 	ZCCI_REDUCE_MIN
 };
 
-/* What a kind of group must bring. None may block without looking at zcc_interrupted. A NULL message slot means that the group has no
- * other process to send to. Data of collectives lies in memory of the group, because an abandoned collective may still write there. */
+/* What a kind of group must bring. None may block without looking at zcc_interrupted. A NULL message slot means that
+ * the group has no other process to send to. Data of collectives lies in memory of the group, because an abandoned
+ * collective may still write there. */
 typedef struct zcci_comm_ops {
 	uint32_t version; /* ZCCI_COMM_VERSION */
 	const char *name;
@@ -30,12 +32,12 @@ typedef struct zcci_comm_ops {
 
 	/* Makes room for messages in slots 0 … n_slots − 1; none may be in flight. */
 	zcc_status (*reserve)(zcc_comm *comm, int32_t n_slots, zcc_error *error);
-	/* Start a message in a free slot. Messages between two processes arrive in the order in which they were started; a message may be
-	 * shorter than what was made ready for it. bytes < 2^31. */
+	/* Start a message in a free slot. Messages between two processes arrive in the order in which they were started;
+	 * a message may be shorter than what was made ready for it. bytes < 2^31. */
 	zcc_status (*send)(zcc_comm *comm, int32_t slot, int32_t peer, const void *data, int64_t bytes, zcc_error *error);
 	zcc_status (*receive)(zcc_comm *comm, int32_t slot, int32_t peer, void *data, int64_t bytes, zcc_error *error);
-	/* Which messages ended since the last call: their slots, which are free again, and the bytes of those received. Both arrays hold
-	 * n_slots. Does not wait. */
+	/* Which messages ended since the last call: their slots, which are free again, and the bytes of those received.
+	 * Both arrays hold n_slots. Does not wait. */
 	zcc_status (*poll)(zcc_comm *comm, int32_t *slots, int64_t *bytes, int32_t *n_done, zcc_error *error);
 	/* Takes back a receive that no message was sent for. */
 	zcc_status (*cancel)(zcc_comm *comm, int32_t slot, zcc_error *error);
@@ -64,8 +66,8 @@ zcc_status zcci_comm_init(zcc_comm *comm, const zcci_comm_ops *ops, int32_t rank
 void zcci_comm_fini(zcc_comm *comm);
 /* A reference more. Main thread. */
 zcc_comm *zcci_comm_retain(zcc_comm *comm);
-/* Asked in every wait: ZCC_OK to wait on. After a signal or zcci_comm_hurry the others have a few seconds to answer; then ZCC_EINTR or
- * ZCC_EPEER, and the group is broken. */
+/* Asked in every wait: ZCC_OK to wait on. After a signal or zcci_comm_hurry the others have a few seconds to answer;
+ * then ZCC_EINTR or ZCC_EPEER, and the group is broken. */
 zcc_status zcci_comm_patience(zcc_comm *comm, const char *operation, zcc_error *error);
 /* From now on the others have only a few seconds to answer: one of them does not seem to. */
 void zcci_comm_hurry(zcc_comm *comm);

@@ -145,14 +145,16 @@ static zcc_status reserve(zcc_comm *common, int32_t n_slots, zcc_error *error)
 	return ZCC_OK;
 }
 
-static zcc_status start_send(zcc_comm *common, int32_t slot, int32_t peer, const void *data, int64_t bytes, zcc_error *error)
+static zcc_status start_send(zcc_comm *common, int32_t slot, int32_t peer, const void *data, int64_t bytes,
+                             zcc_error *error)
 {
 	mpi_comm *comm = (mpi_comm *)common;
 	int code = MPI_Isend(data, (int)bytes, MPI_BYTE, peer, TAG, comm->main, &comm->slots[slot]);
 	return code == MPI_SUCCESS ? ZCC_OK : refused(comm, code, "MPI_Isend", error);
 }
 
-static zcc_status start_receive(zcc_comm *common, int32_t slot, int32_t peer, void *data, int64_t bytes, zcc_error *error)
+static zcc_status start_receive(zcc_comm *common, int32_t slot, int32_t peer, void *data, int64_t bytes,
+                                zcc_error *error)
 {
 	mpi_comm *comm = (mpi_comm *)common;
 	int code = MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, TAG, comm->main, &comm->slots[slot]);

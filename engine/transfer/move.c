@@ -23,7 +23,8 @@ zcc_status zcci_move_create(zcc_transfer *transfer, zcci_move **move, zcc_error 
 	if (made == NULL)
 		return zcci_fail(error, ZCC_ENOMEM, 0, "transfer run", "no memory for a run");
 	made->transfer = transfer;
-	zcc_status status = zcci_filecopy_init(&made->files, transfer->staging_bytes, transfer->schedule->file_bytes, error);
+	zcc_status status = zcci_filecopy_init(&made->files, transfer->staging_bytes, transfer->schedule->file_bytes,
+	                                       error);
 	if (status == ZCC_OK)
 		status = zcci_wire_create(transfer, &made->wire, error);
 	if (status != ZCC_OK) {

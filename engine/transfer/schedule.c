@@ -10,7 +10,8 @@ enum {
 	/* Packed chunks stay in the second-level cache between packing and sending. */
 	CHUNK_MAX_BYTES = 1 << 20,
 	DEPTH_MAX = 4,
-	/* A run this long on both sides goes alone, from its own memory and into its own memory, in chunks that need no staging. */
+	/* A run this long on both sides goes alone, from its own memory and into its own memory, in chunks that need no
+	 * staging. */
 	RUN_ALONE_BYTES = 64 << 10,
 	ALONE_MAX_BYTES = 16 << 20
 };
@@ -123,8 +124,8 @@ static zcc_status make_dtypes(const zcc_transfer *transfer, zcci_schedule *sched
 static zcc_status unplaced(const zcc_segment *segment, int32_t source, zcc_error *error)
 {
 	int32_t side = source == ZCCI_UNPLACED ? ZCC_SOURCE : ZCC_TARGET;
-	return zcci_fail(error, ZCC_EINVAL, 0, "transfer schedule", "%s rank %d is placed on no process", zcci_side_name(side),
-	                 side == ZCC_SOURCE ? segment->source_rank : segment->target_rank);
+	return zcci_fail(error, ZCC_EINVAL, 0, "transfer schedule", "%s rank %d is placed on no process",
+	                 zcci_side_name(side), side == ZCC_SOURCE ? segment->source_rank : segment->target_rank);
 }
 
 static void append(const zcci_schedule *schedule, zcci_list *list, const zcc_segment *segment)

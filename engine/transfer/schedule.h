@@ -61,8 +61,8 @@ typedef struct zcci_schedule {
 } zcci_schedule;
 
 struct zcc_transfer;
-/* What this process does. A file has no process: the segment is carried out where its other end is, and between two files by process
- * (parameter mod size). ZCC_EINVAL for an endpoint that is missing, ZCC_ENOMEM. */
+/* What this process does. A file has no process: the segment is carried out where its other end is, and between two
+ * files by process (parameter mod size). ZCC_EINVAL for an endpoint that is missing, ZCC_ENOMEM. */
 zcc_status zcci_schedule_create(const struct zcc_transfer *transfer, zcci_schedule **schedule, zcc_error *error);
 void zcci_schedule_destroy(zcci_schedule *schedule);
 
@@ -70,7 +70,8 @@ void zcci_schedule_destroy(zcci_schedule *schedule);
 void zcci_schedule_route(const zcci_schedule *schedule, const zcc_segment *segment, zcci_route *route);
 /* Cuts the next chunk of a stream and moves the cursor behind it; false at the end. */
 bool zcci_chunk_next(const zcci_schedule *schedule, const zcci_list *list, zcci_cursor *cursor, zcci_chunk *chunk);
-/* The part at the cursor (at first chunk->begin, used_bytes = 0); moves the cursor behind it. As often as the chunk has parts. */
+/* The part at the cursor (at first chunk->begin, used_bytes = 0); moves the cursor behind it. As often as the chunk
+ * has parts. */
 bool zcci_part_next(const zcci_schedule *schedule, const zcci_list *list, zcci_cursor *cursor, int64_t used_bytes,
                     zcci_part *part);
 

@@ -106,7 +106,8 @@ static zcc_status make_side(zcci_side *side, const zcc_layout *layout, zcc_error
 	side->process = zcci_calloc(side->n_ranks, sizeof *side->process);
 	side->bindings = zcci_calloc(side->n_ranks, sizeof *side->bindings);
 	if (side->process == NULL || side->bindings == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, "transfer create", "no memory for the tables of %d ranks", side->n_ranks);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "transfer create", "no memory for the tables of %d ranks",
+		                 side->n_ranks);
 	for (int32_t i = 0; i < side->n_ranks; i++)
 		side->process[i] = ZCCI_UNPLACED;
 	return ZCC_OK;
@@ -134,10 +135,12 @@ zcc_status zcc_transfer_create(zcc_plan *plan, zcc_comm *comm, const zcc_transfe
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer create", "options of %u bytes, this library's have %zu",
 		                 options->struct_bytes, sizeof *options);
 	if (options->staging_bytes < STAGING_LEAST)
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer create", "a staging budget of %lld bytes, at least %lld are needed",
-		                 (long long)options->staging_bytes, (long long)STAGING_LEAST);
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer create",
+		                 "a staging budget of %lld bytes, at least %lld are needed", (long long)options->staging_bytes,
+		                 (long long)STAGING_LEAST);
 	if (options->timeout_ns < 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer create", "a time-out of %lld ns", (long long)options->timeout_ns);
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer create", "a time-out of %lld ns",
+		                 (long long)options->timeout_ns);
 	int64_t n_segments = 0;
 	const zcc_segment *segments = zcc_plan_segments(plan, &n_segments);
 	if (segments == NULL)
@@ -176,8 +179,8 @@ void zcc_transfer_destroy(zcc_transfer *transfer)
 
 /* ---- placing and binding ---- */
 
-static zcc_status find_rank(const zcc_transfer *transfer, const char *operation, int32_t side, int32_t rank, int32_t *index,
-                            zcc_error *error)
+static zcc_status find_rank(const zcc_transfer *transfer, const char *operation, int32_t side, int32_t rank,
+                            int32_t *index, zcc_error *error)
 {
 	if (side != ZCC_SOURCE && side != ZCC_TARGET)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "side %d is neither source nor target", side);
@@ -194,8 +197,8 @@ zcc_status zcc_transfer_place(zcc_transfer *transfer, int32_t side, int32_t rank
 	if (status != ZCC_OK)
 		return status;
 	if (process != ZCC_ENDPOINT_FILE && (process < 0 || process >= transfer->comm->size))
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer place", "%s rank %d on process %d of %d", zcci_side_name(side), rank,
-		                 process, transfer->comm->size);
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer place", "%s rank %d on process %d of %d", zcci_side_name(side),
+		                 rank, process, transfer->comm->size);
 	if (transfer->sides[side].process[index] != process) {
 		zcci_schedule_destroy(transfer->schedule);
 		transfer->schedule = NULL;
@@ -229,12 +232,14 @@ static zcc_status find_shard(zcc_transfer *transfer, const char *operation, int3
 	int64_t needed;
 	if (zcci_mul_overflows(shard.elems, zcc_dtype_bytes(info.dtype), &needed) || bytes < needed)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation,
-		                 "parameter '%s': %lld bytes bound for %s rank %d, whose shard of %lld %s elements needs more", info.name,
-		                 (long long)bytes, zcci_side_name(side), rank, (long long)shard.elems, zcc_dtype_name(info.dtype));
+		                 "parameter '%s': %lld bytes bound for %s rank %d, whose shard of %lld %s elements needs more",
+		                 info.name, (long long)bytes, zcci_side_name(side), rank, (long long)shard.elems,
+		                 zcc_dtype_name(info.dtype));
 	if (table->bindings[index] == NULL)
 		table->bindings[index] = zcci_calloc(table->n_params, sizeof **table->bindings);
 	if (table->bindings[index] == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, operation, "no memory for the buffers of %d parameters", table->n_params);
+		return zcci_fail(error, ZCC_ENOMEM, 0, operation, "no memory for the buffers of %d parameters",
+		                 table->n_params);
 	*binding = &table->bindings[index][param];
 	return ZCC_OK;
 }
@@ -247,8 +252,8 @@ zcc_status zcc_transfer_bind_memory(zcc_transfer *transfer, int32_t side, int32_
 	if (status != ZCC_OK)
 		return status;
 	if (data == NULL)
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory", "no memory given for parameter %d of %s rank %d", param,
-		                 zcci_side_name(side), rank);
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory", "no memory given for parameter %d of %s rank %d",
+		                 param, zcci_side_name(side), rank);
 	zcc_file_close(binding->file);
 	*binding = (zcci_binding){.data = data, .bytes = bytes};
 	return ZCC_OK;
@@ -264,9 +269,9 @@ zcc_status zcc_transfer_bind_file(zcc_transfer *transfer, int32_t side, int32_t 
 	int64_t end;
 	if (file == NULL || offset_bytes < 0 || zcci_add_overflows(offset_bytes, bytes, &end) || end > zcc_file_bytes(file))
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind file",
-		                 "parameter %d of %s rank %d: %lld bytes at %lld of '%s', which has %lld", param, zcci_side_name(side),
-		                 rank, (long long)bytes, (long long)offset_bytes, file != NULL ? zcc_file_path(file) : "",
-		                 file != NULL ? (long long)zcc_file_bytes(file) : 0);
+		                 "parameter %d of %s rank %d: %lld bytes at %lld of '%s', which has %lld", param,
+		                 zcci_side_name(side), rank, (long long)bytes, (long long)offset_bytes, file != NULL
+		                 ? zcc_file_path(file) : "", file != NULL ? (long long)zcc_file_bytes(file) : 0);
 	zcci_file_retain(file);
 	zcc_file_close(binding->file);
 	*binding = (zcci_binding){.file = file, .offset_bytes = offset_bytes, .bytes = bytes};
@@ -304,7 +309,8 @@ static zcc_status agree_on_work(zcc_transfer *transfer, zcc_error *error)
 	int64_t values[N_PARTS];
 	for (int32_t i = 0; i < N_PARTS; i++)
 		values[i] = parts[i].value;
-	zcc_status status = zcc_comm_same(transfer->comm, "the transfer", (int64_t)XXH3_64bits(values, sizeof values), error);
+	zcc_status status = zcc_comm_same(transfer->comm, "the transfer", (int64_t)XXH3_64bits(values, sizeof values),
+	                                  error);
 	if (status != ZCC_EAGREE)
 		return status;
 	for (int32_t i = 0; i < N_PARTS; i++) {

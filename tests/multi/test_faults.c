@@ -168,7 +168,8 @@ static void overlapping_buffers_are_refused(void)
 		MUST(zcc_transfer_bind_memory(s.j.transfer, ZCC_SOURCE, 1, 0, memory, 10 * 96 * 2 + 96, &error));
 		MUST(zcc_transfer_bind_memory(s.j.transfer, ZCC_TARGET, 0, 2, memory + 10 * 96 * 2 + 95, 42 * 24 * 2, &error));
 	}
-	all_get(&s, ZCC_EINVAL, 1 % size, "the buffer of 'layer0' of source rank 1 overlaps that of 'layer2' of target rank 0");
+	all_get(&s, ZCC_EINVAL, 1 % size,
+	        "the buffer of 'layer0' of source rank 1 overlaps that of 'layer2' of target rank 0");
 	free(memory);
 	close_scene(&s);
 }
@@ -180,7 +181,8 @@ static void arguments_are_checked_with_numbers(void)
 	zcc_transfer *t = s.j.transfer;
 	char memory[8];
 	CHECK(zcc_transfer_place(t, 2, 0, 0, &error) == ZCC_EINVAL, "side");
-	CHECK(zcc_transfer_place(t, ZCC_SOURCE, 4, 0, &error) == ZCC_EINVAL && strstr(error.message, "rank 4"), "%s", error.message);
+	CHECK(zcc_transfer_place(t, ZCC_SOURCE, 4, 0, &error) == ZCC_EINVAL && strstr(error.message, "rank 4"), "%s",
+	      error.message);
 	CHECK(zcc_transfer_place(t, ZCC_SOURCE, 0, size, &error) == ZCC_EINVAL, "process");
 	CHECK(zcc_transfer_place(t, ZCC_SOURCE, 0, -1, &error) == ZCC_EINVAL, "process");
 	CHECK(zcc_transfer_bind_memory(t, ZCC_TARGET, 0, N_PARAMS, memory, 8, &error) == ZCC_EINVAL, "parameter");

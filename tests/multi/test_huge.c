@@ -1,4 +1,5 @@
-/* Segments of 2^31 and more bytes. The sources are pages that nobody wrote, but for a few bytes, so only targets need memory. */
+/* Segments of 2^31 and more bytes. The sources are pages that nobody wrote, but for a few bytes, so only targets
+ * need memory. */
 #include "shards.h"
 
 static zcc_comm *comm;

@@ -30,8 +30,9 @@ static void check_result(const zcc_transfer_result *result, int64_t staging, boo
 }
 
 /* Moves and judges, twice. */
-static zcc_transfer_result move_and_check(const param *params, int32_t n_params, uint64_t seed, zcc_plan *plan, zcc_layout *target,
-                                          zcc_layout *source, int32_t *const process[2], int64_t staging, bool files)
+static zcc_transfer_result move_and_check(const param *params, int32_t n_params, uint64_t seed, zcc_plan *plan,
+                                          zcc_layout *target, zcc_layout *source, int32_t *const process[2],
+                                          int64_t staging, bool files)
 {
 	zcc_transfer_options options;
 	zcc_transfer_options_init(&options);
@@ -85,7 +86,8 @@ static void random_cases(uint64_t seed, int32_t n, int64_t max_extent, bool conv
 		one_random_case(seed + (uint64_t)i, max_extent, converts, file_chance);
 }
 
-/* Tables of 4 to 64 KiB in both directions, every process placing and binding in an order of its own: no hang within 30 s. */
+/* Tables of 4 to 64 KiB in both directions, every process placing and binding in an order of its own: no hang within
+ * 30 s. */
 static void tables_in_any_order_make_one_transfer(uint64_t seed)
 {
 	int64_t start = zcc_clock_ns();
@@ -93,7 +95,8 @@ static void tables_in_any_order_make_one_transfer(uint64_t seed)
 		dice d = {seed + 5000 + (uint64_t)i};
 		param params[4];
 		for (int32_t k = 0; k < 4; k++) {
-			params[k] = (param){.ndim = 2, .shape = {32, 128 + dice_below(&d, 15 * 128)}, .source_scale = 1, .target_scale = 1};
+			params[k] = (param){.ndim = 2, .shape = {32, 128 + dice_below(&d, 15 * 128)}, .source_scale = 1,
+			                    .target_scale = 1};
 			params[k].source_dtype = params[k].target_dtype = ZCC_U8;
 			snprintf(params[k].name, sizeof params[k].name, "t%d", k);
 		}
@@ -127,7 +130,8 @@ static void staging_is_bounded_for_tensors_that_exceed_it(uint64_t seed)
 {
 	param params[7];
 	for (int32_t i = 0; i < 7; i++) {
-		params[i] = (param){.ndim = 1, .shape = {i % 2 == 0 ? 1001 + i : 1310721}, .source_scale = 1, .target_scale = 1};
+		params[i] = (param){.ndim = 1, .shape = {i % 2 == 0 ? 1001 + i : 1310721}, .source_scale = 1,
+		                    .target_scale = 1};
 		params[i].source_dtype = params[i].target_dtype = i % 2 == 0 ? ZCC_U8 : ZCC_BF16;
 		snprintf(params[i].name, sizeof params[i].name, "t%d", i);
 	}
