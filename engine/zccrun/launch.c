@@ -19,8 +19,8 @@ static const int64_t DONE_WAIT_NS = INT64_MAX / 4;
 /* MPI_Finalize after a fault may hang on what was left half done. */
 enum { FINALIZE_SECONDS = 20 };
 
-/* Sanitized builds: MPI loads plug-ins that leak and unloads them again, so that their leaks have no name to be suppressed by. What it
- * takes while it starts is not counted, and the count is made before it ends. */
+/* Sanitized builds: MPI loads plug-ins that leak and unloads them again, so that their leaks have no name to be
+ * suppressed by. What it takes while it starts is not counted, and the count is made before it ends. */
 static void disregard_leaks(bool yes)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -59,7 +59,8 @@ static bool world_is_what_was_launched(void)
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
 	if (told == NULL || atoi(told) == size)
 		return true;
-	fprintf(stderr, "zccrun: the launcher started %s processes but MPI sees %d; it belongs to another MPI library\n", told, size);
+	fprintf(stderr, "zccrun: the launcher started %s processes but MPI sees %d; it belongs to another MPI library\n",
+	        told, size);
 	return false;
 }
 
@@ -79,7 +80,8 @@ bool launch_begin(int *argc, char ***argv, zcc_comm **comm)
 		status = zcc_comm_create_local(comm, &error);
 	}
 	if (status != ZCC_OK)
-		fprintf(stderr, "zccrun: %s (%s, %s:%d)\n", error.message, zcc_status_name(status), error.file, error.line);
+		fprintf(stderr, "zccrun: %s (%s, %s:%d)\n", error.message, zcc_status_name(status), error.file,
+		        error.line);
 	return status == ZCC_OK;
 }
 
@@ -113,7 +115,8 @@ _Noreturn void launch_end(zcc_comm *comm, int status, const char *message, bool 
 	if (comm != NULL) {
 		process = zcc_comm_rank(comm);
 		processes = zcc_comm_size(comm);
-		zcc_comm_farewell(comm, message != NULL ? message : "", status != 0 ? FAILED_WAIT_NS : DONE_WAIT_NS, &speak, &all_here);
+		zcc_comm_farewell(comm, message != NULL ? message : "", status != 0 ? FAILED_WAIT_NS : DONE_WAIT_NS,
+		                  &speak, &all_here);
 	}
 	if (message != NULL && speak) {
 		if (name_process && processes > 1)

@@ -28,7 +28,8 @@ static bool has_library(const char *root)
 	return n > 0 && (size_t)n < sizeof path && access(path, R_OK) == 0;
 }
 
-/* The folder with lua/, recipes/ and policies/: ../share/zcc of an installed program, the source tree of one in its build folder. */
+/* The folder with lua/, recipes/ and policies/: ../share/zcc of an installed program, the source tree of one in
+ * its build folder. */
 static bool find_root(char root[PATH_MAX])
 {
 	char program[PATH_MAX];

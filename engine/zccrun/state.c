@@ -42,8 +42,8 @@ static void stop(lua_State *L, lua_Debug *where)
 	lua_error(L);
 }
 
-/* The library's own handler notes the signal for its waits; lua_sethook is what LuaJIT's own program calls in a handler. The second
- * signal finds the default action: a loop that cannot be stopped is ended. */
+/* The library's own handler notes the signal for its waits; lua_sethook is what LuaJIT's own program calls in a
+ * handler. The second signal finds the default action: a loop that cannot be stopped is ended. */
 static void on_signal(int number)
 {
 	note_signal[number].sa_handler(number);
