@@ -13,7 +13,8 @@ return zcc.recipe {
 	name = "compare",
 	about = "Compares two checkpoints element by element, whatever layouts they are stored in.",
 	args = {
-		{ flag = "--in", type = "string", value = "path", required = true, about = "a checkpoint, as recipes/reshard.lua reads it" },
+		{ flag = "--in", type = "string", value = "path", required = true,
+			about = "a checkpoint, as recipes/reshard.lua reads it" },
 		{ flag = "--with", type = "string", value = "path", required = true, about = "another" },
 	},
 	run = function(ctx)

@@ -41,7 +41,8 @@ return zcc.recipe {
 	args = {
 		{ flag = "--out", type = "string", required = true, about = "folder to write" },
 		{ flag = "--layers", type = "int", default = 4, min = 1, about = "transformer layers" },
-		{ flag = "--hidden", type = "int", default = 512, min = 64, about = "hidden size, a multiple of 64; 8 heads, 4 of them for keys" },
+		{ flag = "--hidden", type = "int", default = 512, min = 64,
+			about = "hidden size, a multiple of 64; 8 heads, 4 of them for keys" },
 		{ flag = "--vocab", type = "int", default = 16384, min = 1, about = "vocabulary" },
 		{ flag = "--files", type = "int", default = 3, min = 1, about = "safetensors files" },
 		{ flag = "--seed", type = "int", default = 1, about = "seed of the weights" },

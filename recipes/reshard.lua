@@ -1,22 +1,29 @@
--- Moves a checkpoint from one parallel layout into another, shard to shard. No process ever holds a whole parameter that it does not
--- store. `zccrun recipes/reshard.lua --help` lists the arguments.
+-- Moves a checkpoint from one parallel layout into another, shard to shard. No process ever holds a whole
+-- parameter that it does not store. `zccrun recipes/reshard.lua --help` lists the arguments.
 
 local zcc = require "zcc"
 local misuse, stopwatch = zcc.error.misuse, zcc.clock.stopwatch
 
 local args = {
-	{ flag = "--in", type = "string", value = "path", about = "safetensors file, Hugging Face folder, or a folder that this recipe wrote" },
-	{ flag = "--from", type = "string", value = "layout", about = "layout of the input, such as dp=4,tp=2,zero=3 (default: what its manifest says, else full)" },
-	{ flag = "--to", type = "string", value = "layout", required = true, about = "layout of the output; full is an unsharded checkpoint" },
+	{ flag = "--in", type = "string", value = "path",
+		about = "safetensors file, Hugging Face folder, or a folder that this recipe wrote" },
+	{ flag = "--from", type = "string", value = "layout",
+		about = "layout of the input, such as dp=4,tp=2,zero=3 (default: what its manifest says, else full)" },
+	{ flag = "--to", type = "string", value = "layout", required = true,
+		about = "layout of the output; full is an unsharded checkpoint" },
 	{ flag = "--out", type = "string", value = "folder", about = "folder to write" },
 	{ flag = "--force", type = "boolean", about = "replace an output folder that is not empty" },
-	{ flag = "--family", type = "string", default = "auto", about = "auto, or " .. table.concat(zcc.rules.families, ", ") },
+	{ flag = "--family", type = "string", default = "auto", value = "name",
+		about = "auto, or " .. table.concat(zcc.rules.families, ", ") },
 	{ flag = "--rules", type = "file", about = "Lua file with rules for a model that no family knows" },
-	{ flag = "--default", type = "choice", choices = { "replicate" }, about = "what to do with parameters that no rule matches" },
+	{ flag = "--default", type = "choice", choices = { "replicate" },
+		about = "what to do with parameters that no rule matches" },
 	{ flag = "--config", type = "file", about = "config.json, where the input has none" },
-	{ flag = "--policy", type = "string", default = "balanced", about = "which replica to read: balanced, lowest, or a Lua file" },
-	{ flag = "--staging", type = "bytes", default = "8MiB", min = 4096, value = "bytes", about = "staging memory per peer" },
-	{ flag = "--verify", type = "boolean", about = "compare what was written with the input, bit by bit, before it is published" },
+	{ flag = "--policy", type = "string", default = "balanced", value = "name",
+		about = "which replica to read: balanced, lowest, or a Lua file" },
+	{ flag = "--staging", type = "bytes", default = "8MiB", min = 4096, about = "staging memory per peer" },
+	{ flag = "--verify", type = "boolean",
+		about = "compare what was written with the input, bit by bit, before it is published" },
 	{ flag = "--dry-run", type = "boolean", about = "plan and report, touch no data" },
 	{ flag = "--shapes", type = "file", about = "shapes document that stands in for --in in a dry run" },
 	{ flag = "--emit-source-map", type = "string", value = "file", about = "write the source's map document" },
@@ -63,7 +70,8 @@ local function make_plan(ctx, input, seconds)
 	local options = { config = config, default = a.default }
 	local time = stopwatch()
 	local target_description = zcc.placement.resolve(a.to, input.tensors, rules, options)
-	local source = zcc.affine.Layout.from_description(input.description or zcc.placement.resolve(input.layout, input.tensors, rules, options))
+	local source_description = input.description or zcc.placement.resolve(input.layout, input.tensors, rules, options)
+	local source = zcc.affine.Layout.from_description(source_description)
 	local target = zcc.affine.Layout.from_description(target_description)
 	seconds.maps = time()
 	ctx.say("%d parameters, %s", #input.tensors, why)
@@ -80,7 +88,8 @@ local function emit(ctx, made)
 		if ctx.comm.rank > 0 then
 			return
 		end
-		for _, document in ipairs { { a.emit_source_map, made.source }, { a.emit_target_map, made.target }, { a.emit_plan, made.plan } } do
+		for _, document in ipairs { { a.emit_source_map, made.source }, { a.emit_target_map, made.target },
+			{ a.emit_plan, made.plan } } do
 			if document[1] then
 				zcc.textfile.write(document[1], document[2]:document() .. "\n")
 			end
@@ -99,8 +108,8 @@ local function move(ctx, input, made, seconds)
 			input:check_sums(function(i) return i % comm.size == comm.rank end)
 		end)
 	end
-	local output = zcc.checkpoint_writer.begin { path = a.out, replace = a.force, comm = comm, layout = made.target, full = to_full,
-		placement = target_at, metadata = input.metadata }
+	local output = zcc.checkpoint_writer.begin { path = a.out, replace = a.force, comm = comm, layout = made.target,
+		full = to_full, placement = target_at, metadata = input.metadata }
 	ctx.on_failure(function() output:discard() end)
 
 	local time = stopwatch()
@@ -186,7 +195,6 @@ return zcc.recipe {
 		if not a.dry_run then
 			moved = move(ctx, input, made, seconds)
 		end
-		local result = report(ctx, made, moved, seconds)
 		if ctx.comm.rank == 0 then
 			if a.report then
 				zcc.json.encode_file(a.report, report(ctx, made, moved, seconds), { indent = 2 })

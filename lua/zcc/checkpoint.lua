@@ -1,8 +1,8 @@
--- Checkpoints as recipes see them: what lies at a path (a safetensors file, a Hugging Face folder, a folder that zcc wrote), which
--- tensors it holds, and how its bytes are bound to a transfer.
+-- Checkpoints as recipes see them: what lies at a path (a safetensors file, a Hugging Face folder, a folder that
+-- zcc wrote), which tensors it holds, and how its bytes are bound to a transfer.
 --
--- An unsharded checkpoint is never loaded: its files are the source, read by byte ranges. Of a sharded one every process loads the
--- rank files of the ranks placed on it.
+-- An unsharded checkpoint is never loaded: its files are the source, read by byte ranges. Of a sharded one every
+-- process loads the rank files of the ranks placed on it.
 local fault = require "zcc.error"
 local json = require "zcc.json"
 local store = require "zcc.store"
@@ -181,9 +181,9 @@ local function open_folder(self)
 	end
 end
 
---- What lies at `path`. Headers are read and checked, no tensor data is. Fields: `layout` (a layout string), `sharded`, `tensors`
---- ({ name, dtype, shape, bytes } each, in file order), `config` (config.json, or
---- nil), `metadata`, `ignored` (safetensors files in the folder that no index names).
+--- What lies at `path`. Headers are read and checked, no tensor data is. Fields: `layout` (a layout string),
+--- `sharded`, `tensors` ({ name, dtype, shape, bytes } each, in file order), `config` (config.json, or nil),
+--- `metadata`, `ignored` (safetensors files in the folder that no index names).
 function M.open(path)
 	local self = setmetatable({ path = path, files = {}, tensors = {}, by_name = {}, ignored = {}, layout = "full",
 		read_bytes = 0, rank_files = {} }, Checkpoint)
@@ -212,8 +212,8 @@ local function check_sum(self, entry)
 	end
 end
 
---- Compares the checksums that the manifest holds, if there is one; those of rank files are compared when they are loaded anyway.
---- `share(i)` tells whether this process does file number i.
+--- Compares the checksums that the manifest holds, if there is one; those of rank files are compared when they are
+--- loaded anyway. `share(i)` tells whether this process does file number i.
 function Checkpoint:check_sums(share)
 	for i, entry in ipairs(self.manifest and self.manifest.files or {}) do
 		if share(i) and not (self.sharded and entry.name:match("^rank%-")) then
@@ -277,7 +277,8 @@ function Checkpoint:check_rank_sum(rank, world)
 	invalid("%s/%s lists no checksum of %s", self.folder, M.MANIFEST, name)
 end
 
---- Binds the source side: the files themselves (unsharded), or the shards of the ranks that `placement` puts on this process, loaded.
+--- Binds the source side: the files themselves (unsharded), or the shards of the ranks that `placement` puts on
+--- this process, loaded.
 function Checkpoint:bind(transfer, layout, placement)
 	if not self.sharded then
 		self:each_shard_file(layout, function(rank, index, file, offset, bytes)
@@ -301,7 +302,8 @@ function Checkpoint:bind(transfer, layout, placement)
 	end
 end
 
---- The manifest of a checkpoint to be written, as ordered pairs: where every parameter lies, and what was carried over from `input`.
+--- The manifest of a checkpoint to be written, as ordered pairs: where every parameter lies, and what was carried
+--- over from `input`.
 function M.manifest(description, input)
 	return { { "format", "zcc checkpoint" }, { "version", 1 }, { "zcc", version }, { "layout", description.layout },
 		{ "metadata", input.metadata }, { "meshes", description.meshes }, { "params", description.params } }

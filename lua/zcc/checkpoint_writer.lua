@@ -1,9 +1,9 @@
--- A checkpoint being written: under a temporary name, published by one rename after all processes are done. All calls are collective.
+-- A checkpoint being written: under a temporary name, published by one rename after all processes are done. All
+-- calls are collective.
 --
--- A sharded layout gives one rank file per rank, filled from memory by the process that the rank is placed on. `full` gives safetensors
--- files with an index, into which every process writes its byte ranges directly.
+-- A sharded layout gives one rank file per rank, filled from memory by the process that the rank is placed on.
+-- `full` gives safetensors files with an index, into which every process writes its byte ranges directly.
 local checkpoint = require "zcc.checkpoint"
-local fault = require "zcc.error"
 local json = require "zcc.json"
 local store = require "zcc.store"
 local textfile = require "zcc.textfile"
@@ -60,8 +60,8 @@ local function sorted_pairs(metadata)
 	return list
 end
 
---- Opens OUT.tmp.<nonce>. options: path, replace, comm, layout (target Layout), full (whether it is the unsharded checkpoint),
---- placement (of target ranks), metadata ({ key = value }, or nil).
+--- Opens OUT.tmp.<nonce>. options: path, replace, comm, layout (target Layout), full (whether it is the unsharded
+--- checkpoint), placement (of target ranks), metadata ({ key = value }, or nil).
 function M.begin(options)
 	local self = setmetatable({ comm = options.comm, layout = options.layout, full = options.full,
 		placement = options.placement, metadata = sorted_pairs(options.metadata), written_bytes = 0,
@@ -188,8 +188,8 @@ local function write_index(self)
 		json.encode({ metadata = { total_size = total }, weight_map = map }, { indent = 2 }) .. "\n")
 end
 
--- { name, bytes, xxh3 } of every file in the folder. Each process hashes its own share and brings 0 for the rest; a digest's 64 bits do
--- not fit a number, so its halves are summed apart.
+-- { name, bytes, xxh3 } of every file in the folder. Each process hashes its own share and brings 0 for the rest;
+-- a digest's 64 bits do not fit a number, so its halves are summed apart.
 local function checksums(self, names)
 	local sums, digests = {}, json.array {}
 	self.comm:together(function()
@@ -213,8 +213,9 @@ local function checksums(self, names)
 	return digests
 end
 
---- Writes the index, side files from `side_folder` (or nil) and last the manifest (the pairs in `manifest` and the list of files), then publishes.
---- `before_publish` (may be nil) runs when all but the manifest is in place: the place to verify.
+--- Writes the index, side files from `side_folder` (or nil) and last the manifest (the pairs in `manifest` and the
+--- list of files), then publishes. `before_publish` (may be nil) runs when all but the manifest is in place: the
+--- place to verify.
 function Writer:publish(manifest, side_folder, before_publish)
 	local names = {}
 	for i, file in ipairs(self.files) do

@@ -199,7 +199,8 @@ end
 
 local Folder = object.class("folder", lib.zcc_folder_close)
 
---- Makes PATH.tmp.<nonce>, to be published as PATH. `replace`: PATH may hold something, which goes away at publication.
+--- Makes PATH.tmp.<nonce>, to be published as PATH. `replace`: PATH may hold something, which goes away at
+--- publication.
 function M.begin_folder(path, replace)
 	return object.wrap(Folder, opened("zcc_folder", lib.zcc_folder_begin, path, replace and 1 or 0))
 end

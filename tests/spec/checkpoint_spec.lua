@@ -96,9 +96,9 @@ describe("checkpoint", function()
 		assert.truthy(tostring(fault):find("nowhere does not exist", 1, true))
 	end)
 
-	it("refuses a manifest that is none, of another version, or whose files are missing, outside or of another size", function()
-		local good = { format = "zcc checkpoint", version = 1, layout = "dp=1", meshes = json.array {}, params = json.array {},
-			files = json.array { { name = "rank-00000-of-00001.safetensors", bytes = 16, xxh3 = "" } } }
+	it("refuses a manifest that is none, of another version, or that names files which are not so", function()
+		local good = { format = "zcc checkpoint", version = 1, layout = "dp=1", meshes = json.array {},
+			params = json.array {}, files = json.array { { name = "rank-00000-of-00001.safetensors", bytes = 16, xxh3 = "" } } }
 		local function with(changes, ...)
 			local manifest = {}
 			for key, value in pairs(good) do
