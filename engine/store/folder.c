@@ -15,8 +15,12 @@
 #include "base/text.h"
 #include "store/tree.h"
 
+/* What removing a folder of files takes, and a process that has none left to open must still clean up. */
+enum { N_SPARE = 2 };
+
 struct zcc_folder {
-	int parent; /* the folder in which both names lie */
+	int parent;         /* the folder in which both names lie */
+	int spare[N_SPARE]; /* descriptors kept for discarding */
 	bool replace;
 	bool published;
 	bool temp_ours; /* what lies at the temporary name is ours to remove */
@@ -192,6 +196,8 @@ zcc_status zcc_folder_begin(const char *path, int32_t replace, zcc_folder **fold
 	if (made == NULL)
 		return no_memory(error, path);
 	made->parent = -1;
+	for (int i = 0; i < N_SPARE; i++)
+		made->spare[i] = -1;
 	made->replace = replace != 0;
 	zcc_status status = resolve(path, &made->path, error);
 	char *copy = NULL;
@@ -203,6 +209,11 @@ zcc_status zcc_folder_begin(const char *path, int32_t replace, zcc_folder **fold
 	bool there;
 	if (status == ZCC_OK)
 		status = check_target(made, &there, error);
+	for (int i = 0; i < N_SPARE && status == ZCC_OK; i++) {
+		made->spare[i] = fcntl(made->parent, F_DUPFD_CLOEXEC, 0);
+		if (made->spare[i] < 0)
+			status = os_fault(error, errno, "folder begin", path, "keep a descriptor for it");
+	}
 	if (status == ZCC_OK)
 		status = make_temp(made, error);
 	if (status != ZCC_OK) {
@@ -302,10 +313,20 @@ zcc_status zcc_folder_publish(zcc_folder *folder, zcc_error *error)
 	return ZCC_OK;
 }
 
+static void give_up_spare(zcc_folder *folder)
+{
+	for (int i = 0; i < N_SPARE; i++) {
+		if (folder->spare[i] >= 0)
+			close(folder->spare[i]);
+		folder->spare[i] = -1;
+	}
+}
+
 zcc_status zcc_folder_discard(zcc_folder *folder, zcc_error *error)
 {
 	if (!folder->temp_ours)
 		return ZCC_OK;
+	give_up_spare(folder);
 	zcc_status status = zcci_tree_remove(folder->parent, name_of(folder->temp_path), folder->temp_path, error);
 	if (status == ZCC_OK)
 		folder->temp_ours = false;
@@ -316,6 +337,7 @@ void zcc_folder_close(zcc_folder *folder)
 {
 	if (folder == NULL)
 		return;
+	give_up_spare(folder);
 	if (folder->parent >= 0)
 		close(folder->parent);
 	zcci_free(folder->path);

@@ -263,6 +263,20 @@ describe("zccrun", function()
 		assert.are.equal(0, status)
 	end)
 
+	it("a_closed_stream_lends_its_number_to_no_file", function()
+		for _, streams in ipairs{ "2>&-", "<&- >&- 2>&-" } do
+			local path = os.tmpname()
+			shell(("%s %s --how speak_with_a_file_open --hook %s %s"):format(program, ends, path, streams))
+			assert.are.equal("content", slurp(path))
+			os.remove(path)
+		end
+	end)
+
+	it("as_many_files_may_be_open_as_the_system_allows", function()
+		local status, _, err = shell(("ulimit -Sn 64; %s %s --how open_many_files"):format(program, ends))
+		assert.are.equal(0, status, err)
+	end)
+
 	it("results_that_cannot_be_written_are_a_failure", function()
 		local status, _, err = shell(("%s %s --how well >/dev/full"):format(program, ends))
 		assert.are.equal(1, status)

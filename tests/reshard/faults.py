@@ -8,6 +8,7 @@ import glob
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import struct
@@ -47,9 +48,9 @@ class Bench:
         command = [self.zccrun, self.recipe, "--in", model or self.model, "--out", out or self.out, "--to", to, *args]
         return ["mpirun", "-n", str(processes)] + command if processes > 1 else command
 
-    def run(self, *args, user=None, **options):
+    def run(self, *args, user=None, before=None, **options):
         return subprocess.run(self.command(*args, **options), env=matrix.environment(), stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=60, user=user)
+                              stderr=subprocess.PIPE, text=True, timeout=60, user=user, preexec_fn=before)
 
     def good(self, *args, **options):
         done = self.run(*args, **options)
@@ -206,6 +207,33 @@ def the_output_is_taken(bench):
     bench.bad(re.escape(bench.out), leave=True)
     bench.bad(re.escape(bench.out), args=("--force",), leave=True)
     assert open(bench.out).read() == "a file"
+
+
+@case
+def a_report_that_cannot_be_written(bench):
+    # Told at the start: it must not come out once the output is there.
+    bench.bad(r"/nowhere/report", args=("--report", "/nowhere/report"))
+    bench.bad(r"directory", args=("--report", bench.work))
+
+
+@case
+def side_files_that_are_no_text_files(bench):
+    model = bench.path("odd-sides")
+    shutil.copytree(bench.model, model)
+    os.mkdir(f"{model}/folder.json")
+    os.mkfifo(f"{model}/pipe.txt")
+    os.symlink("nowhere", f"{model}/link.jinja")
+    bench.good(model=model)
+    copied = sorted(name for name in os.listdir(bench.out) if not name.endswith(".safetensors"))
+    assert copied == ["config.json", "manifest.json"], copied
+    shutil.rmtree(bench.out)
+
+
+@case
+def no_file_descriptor_is_left(bench):
+    # The program may raise its soft limit, but not the hard one.
+    bench.bad(r"Too many open files", to="dp=100,zero=3", processes=(1,),
+              before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
 
 
 @case

@@ -89,6 +89,28 @@ describe("checkpoint", function()
 		fails_with("tensor b", "does not name it")
 	end)
 
+	it("refuses documents that are no objects", function()
+		shard("model.safetensors", { "a" })
+		for _, name in ipairs { "config.json", "manifest.json", checkpoint.INDEX } do
+			for _, text in ipairs { "7", "null", "true", "[1]", '"text"' } do
+				write(name, text)
+				fails_with(name)
+			end
+			os.remove(folder .. "/" .. name)
+		end
+	end)
+
+	it("refuses what is no file, and does not wait for a pipe to speak", function()
+		shard("model.safetensors", { "a" })
+		for _, name in ipairs { "config.json", "manifest.json", checkpoint.INDEX } do
+			for _, make in ipairs { "mkdir", "mkfifo" } do
+				os.execute(("%s %s/%s"):format(make, folder, name))
+				fails_with(name, "no file")
+				os.execute(("rm -r %s/%s"):format(folder, name))
+			end
+		end
+	end)
+
 	it("refuses a folder without a checkpoint and a path without anything", function()
 		fails_with(folder, "model.safetensors")
 		local ok, fault = pcall(checkpoint.open, folder .. "/nowhere")
@@ -120,6 +142,14 @@ describe("checkpoint", function()
 		with({ params = { { name = "w", dtype = "BF17", shape = { 1 } } } }, "parameter 1")
 		with({ params = { { name = "w", dtype = "BF16", shape = { -1 } } } }, "w", "-1")
 		with({ files = { { name = "../x", bytes = 1 } } }, "../x")
+		for _, odd in ipairs { json.null, 7, "seven", true, { a = 1 } } do
+			for _, key in ipairs { "meshes", "params", "files" } do
+				with({ [key] = odd }, "manifest.json", key)
+			end
+			with({ files = json.array { odd } }, "manifest.json")
+		end
+		with({ metadata = { format = 1 } }, "metadata")
+		with({ metadata = json.array { "pt" } }, "metadata")
 		write("manifest.json", "{")
 		fails_with("manifest.json")
 	end)

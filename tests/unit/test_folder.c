@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -562,6 +563,30 @@ static void a_failed_allocation_is_reported_and_leaves_nothing(void **state)
 	}
 }
 
+static void clean_up_needs_no_descriptor_that_others_have_taken(void **state)
+{
+	(void)state;
+	zcc_folder *folder = begin(in_base("out"), 0);
+	put_in(folder, "a", "1");
+	struct rlimit limit, low;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	low = limit;
+	low.rlim_cur = 64;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+	int taken[64], n = 0;
+	while (n < 64 && (taken[n] = open("/dev/null", O_RDONLY)) >= 0)
+		n++;
+	zcc_error error = {0};
+	zcc_status status = zcc_folder_discard(folder, &error);
+	while (n > 0)
+		close(taken[--n]);
+	setrlimit(RLIMIT_NOFILE, &limit);
+	assert_string_equal(error.message, "");
+	assert_int_equal(status, ZCC_OK);
+	zcc_folder_close(folder);
+	assert_int_equal(count(base), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -579,6 +604,7 @@ int main(void)
 	        cmocka_unit_test_setup(links_are_removed_never_followed, fresh),
 	        cmocka_unit_test_setup(discarding_removes_a_deep_tree_and_nothing_else, fresh),
 	        cmocka_unit_test_setup(a_signal_stops_the_publication_but_not_the_clean_up, fresh),
+	        cmocka_unit_test_setup(clean_up_needs_no_descriptor_that_others_have_taken, fresh),
 	        cmocka_unit_test_setup(a_failed_allocation_is_reported_and_leaves_nothing, fresh),
 	};
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -73,6 +73,22 @@ function ways.no_module()
 	zcc.nonsense()
 end
 
+function ways.speak_with_a_file_open(ctx)
+	local file = assert(io.open(ctx.args.hook, "w"))
+	ctx.say("to nobody")
+	print("to nobody")
+	io.stdout:flush()
+	file:write("content")
+	file:close()
+end
+
+function ways.open_many_files()
+	local files = {}
+	for i = 1, 200 do
+		files[i] = assert(io.open("/dev/null"))
+	end
+end
+
 function ways.many_lines()
 	for i = 1, 100000 do
 		print("line", i)
