@@ -1,8 +1,10 @@
 /* zccrun: runs a recipe, alone or as one of the processes of mpirun or srun. */
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "launch.h"
@@ -47,8 +49,29 @@ static bool find_root(char root[PATH_MAX])
 	return has_library(root);
 }
 
+/* A standard stream that the caller closed would leave its number to the next file that is opened, and messages would
+ * be written into that file. What stands there instead can be neither read nor written. */
+static void hold_standard_streams(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0)
+			(void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+/* A checkpoint has a file for every rank, and more than the usual 1024 may be open at once. */
+static void allow_many_files(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
 int main(int argc, char **argv)
 {
+	hold_standard_streams();
+	allow_many_files();
 	bool debug = getenv("ZCC_DEBUG") != NULL && strcmp(getenv("ZCC_DEBUG"), "0") != 0;
 	bool help = false;
 	bool version = false;
