@@ -52,9 +52,10 @@ local function new_scratch()
 	return scratch
 end
 
-local function reserve(scratch, placements)
+local function reserve(scratch, placements, what)
 	local needed = #placements
-	for _, item in ipairs(placements) do
+	for i, item in ipairs(placements) do
+		expect(type(item) == "table", what, "placement %d is no table", i)
 		needed = math.max(needed, type(item.parts) == "table" and #item.parts or 0,
 			type(item.extents) == "table" and #item.extents or 0)
 	end
@@ -114,13 +115,13 @@ local function add_param(layout, scratch, param, meshes, what)
 	local placements, zero_axes = param.placements or {}, param.zero_axes or {}
 	expect(type(placements) == "table" and type(zero_axes) == "table" and #zero_axes <= MAX_NDIM, what,
 		"placements or zero_axes is no list")
-	reserve(scratch, placements)
+	reserve(scratch, placements, what)
 	for axis, extent in ipairs(param.shape) do
 		expect(is_count(extent), what, "extent %s of axis %d", tostring(extent), axis - 1)
 		scratch.shape[axis - 1] = extent
 	end
 	for i, item in ipairs(placements) do
-		local axis = type(item) == "table" and mesh.axes[item.axis]
+		local axis = mesh.axes[item.axis]
 		expect(axis, what, "placement %d names no axis of its mesh", i)
 		fill_placement(scratch, i, item, axis, what)
 	end

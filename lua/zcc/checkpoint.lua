@@ -68,8 +68,7 @@ end
 
 local function open_index(self)
 	local path = self.folder .. "/" .. M.INDEX
-	local index = json.decode_file(path)
-	local map = type(index) == "table" and index.weight_map
+	local map = json.decode_object_file(path).weight_map
 	if type(map) ~= "table" or json.is_array(map) or next(map) == nil then
 		invalid("%s has no \"weight_map\" object with tensors", path)
 	end
@@ -110,22 +109,33 @@ end
 
 local function open_manifest(self)
 	local path = self.folder .. "/" .. M.MANIFEST
-	local manifest = json.decode_file(path)
-	if type(manifest) ~= "table" or manifest.format ~= "zcc checkpoint" then
+	local manifest = json.decode_object_file(path)
+	if manifest.format ~= "zcc checkpoint" then
 		invalid("%s is not the manifest of a zcc checkpoint", path)
 	end
 	if manifest.version ~= 1 then
 		invalid("%s has version %s, this zcc reads version 1", path, tostring(manifest.version))
 	end
-	for key, kind in pairs { layout = "string", meshes = "table", params = "table", files = "table" } do
-		if type(manifest[key]) ~= kind then
-			invalid("%s has no %q", path, key)
+	for _, key in ipairs { "meshes", "params", "files" } do
+		if not json.is_array(manifest[key]) then
+			invalid("%s has no list %q", path, key)
 		end
+	end
+	if type(manifest.layout) ~= "string" then
+		invalid("%s has no \"layout\"", path)
 	end
 	self.manifest, self.layout = manifest, manifest.layout
 	self.description = { layout = manifest.layout, meshes = manifest.meshes, params = manifest.params }
-	self.metadata = type(manifest.metadata) == "table" and manifest.metadata or nil
-	for _, entry in ipairs(manifest.files) do
+	for key, value in pairs(manifest.metadata or {}) do
+		if type(key) ~= "string" or type(value) ~= "string" then
+			invalid("%s: \"metadata\" has to be an object of strings", path)
+		end
+	end
+	self.metadata = manifest.metadata
+	for i, entry in ipairs(manifest.files) do
+		if type(entry) ~= "table" then
+			invalid("%s: entry %d of \"files\" is no object", path, i)
+		end
 		local name = inside(path, entry.name)
 		if store.path_kind(self.folder .. "/" .. name) ~= "file" then
 			invalid("%s names %s, which is not there", path, name)
@@ -159,16 +169,25 @@ local function manifest_tensors(params, path)
 	return tensors
 end
 
+-- Whether there is a file. What is no file could not be read, or only by waiting for ever.
+local function is_there(path)
+	local kind = store.path_kind(path)
+	if kind == "folder" or kind == "other" then
+		invalid("%s is no file", path)
+	end
+	return kind == "file"
+end
+
 local function open_folder(self)
 	local there = {}
-	for _, name in ipairs(store.list(self.folder)) do
-		there[name] = true
+	for _, name in ipairs { M.MANIFEST, "config.json", M.INDEX, M.SINGLE } do
+		there[name] = is_there(self.folder .. "/" .. name)
 	end
 	if there[M.MANIFEST] then
 		open_manifest(self)
 	end
 	if there["config.json"] then
-		self.config = json.decode_file(self.folder .. "/config.json")
+		self.config = json.decode_object_file(self.folder .. "/config.json")
 	end
 	if self.manifest and self.layout ~= "full" then
 		self.sharded, self.tensors = true, manifest_tensors(self.manifest.params, self.folder .. "/" .. M.MANIFEST)
@@ -192,6 +211,9 @@ function M.open(path)
 		fault.raise("ZCC_EIO", "%s does not exist", path)
 	elseif kind == "file" then
 		self.folder = path:match("^(.*)/[^/]*$") or "."
+		if self.folder == "" then
+			self.folder = "/"
+		end
 		open_single(self, path:match("[^/]*$"))
 	elseif kind == "folder" then
 		self.folder = path:gsub("(.)/+$", "%1")
@@ -305,8 +327,11 @@ end
 --- The manifest of a checkpoint to be written, as ordered pairs: where every parameter lies, and what was carried
 --- over from `input`.
 function M.manifest(description, input)
+	for _, param in ipairs(description.params) do
+		json.array(param.shape)
+	end
 	return { { "format", "zcc checkpoint" }, { "version", 1 }, { "zcc", version }, { "layout", description.layout },
-		{ "metadata", input.metadata }, { "meshes", description.meshes }, { "params", description.params } }
+		{ "metadata", input.metadata }, { "meshes", description.meshes }, { "params", json.array(description.params) } }
 end
 
 function Checkpoint:close()

@@ -107,6 +107,16 @@ function M.decode_file(path)
 	return M.decode(textfile.read(path), path)
 end
 
+--- The value of a JSON file that has to be an object.
+function M.decode_object_file(path)
+	local value = M.decode_file(path)
+	if type(value) ~= "table" or value == M.null or M.is_array(value) then
+		fault.raise("ZCC_EFORMAT", "%s: has to be an object, it is %s", path,
+			value == M.null and "null" or type(value) == "table" and "an array" or "a " .. type(value))
+	end
+	return value
+end
+
 local write
 
 local function write_number(writer, value)

@@ -152,11 +152,13 @@ describe("layouts", function()
 			change(description, description.params[1], description.params[1].placements[1])
 			local message = refusal(Layout.from_description, description, "manifest.json")
 			assert.are.equal("string", type(message))
+			assert.is_nil(message:find("attempt to", 1, true), message)
 		end
 		for _, bad in ipairs({ -1, 1.5, "x", 2 ^ 60, 0 / 0, {}, false }) do
 			damaged(function(_, item) item.shape[1] = bad end)
 			damaged(function(_, item) item.mesh = bad end)
 			damaged(function(_, item) item.dtype = bad end)
+			damaged(function(_, item) item.placements[1] = bad end)
 			damaged(function(_, _, placed) placed.dim = bad end)
 			damaged(function(_, _, placed) placed.axis = bad end)
 			damaged(function(_, _, placed) placed.kind = bad end)
