@@ -15,9 +15,6 @@ Error.__index = Error
 -- Frames of files in this folder are the library's own and say nothing to the user.
 local library = debug.getinfo(1, "S").source:match("^(@.*)error%.lua$")
 
--- The file of the recipe that runs; set by zcc.main.
-M.script = nil
-
 --- "file:line" of the innermost Lua frame outside the library. A tail call (`return zcc.recipe{ … }`) leaves no
 -- frame: then the recipe's file, and without one the innermost frame.
 function M.place()

@@ -15,7 +15,6 @@ local function load_recipe(name)
 		fault.misuse("no recipe %s (looked for %s)", name, table.concat(tried, ", "))
 	end
 	fault.script = path
-	fault.script = path
 	local folder = path:match("^(.*)/[^/]*$") or "."
 	package.path = ("%s;%s/?.lua"):format(package.path, folder)
 	local chunk, why = loadfile(path)
