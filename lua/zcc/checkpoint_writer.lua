@@ -169,7 +169,8 @@ local function side_files(folder)
 	for _, name in ipairs(store.list(folder)) do
 		local wanted = name:match("%.json$") or name:match("%.txt$") or name:match("%.jinja$")
 			or name:match("^tokenizer%.model$")
-		if wanted and name ~= checkpoint.MANIFEST and not name:match("%.index%.json$") then
+		if wanted and name ~= checkpoint.MANIFEST and not name:match("%.index%.json$")
+			and store.path_kind(folder .. "/" .. name) == "file" then
 			names[#names + 1] = name
 		end
 	end
@@ -226,7 +227,7 @@ function Writer:publish(manifest, side_folder, before_publish)
 		extra = side_folder and side_files(side_folder) or {}
 		if self.comm.rank == 0 then
 			for _, name in ipairs(extra) do
-				textfile.write(self.folder .. "/" .. name, textfile.read(side_folder .. "/" .. name))
+				store.copy_file(side_folder .. "/" .. name, self.folder .. "/" .. name)
 			end
 			if self.full and #self.files > 1 then
 				write_index(self)

@@ -99,6 +99,26 @@ function File:write(offset_bytes, buffer)
 	zffi.check(lib.zcc_file_write(self:pointer(), offset_bytes, buffer:pointer(), buffer.bytes, err), err)
 end
 
+-- Bytes that are copied at a time.
+local COPY_BYTES = 8388608
+
+--- Copies a file of any size; there must be none at `to`.
+function M.copy_file(from, to)
+	local source = M.open_file(from)
+	local bytes = source:bytes()
+	local target = object.wrap(File, opened("zcc_file", lib.zcc_file_create, to, bytes))
+	local at = 0
+	while at < bytes do
+		local buffer = M.buffer(math.min(COPY_BYTES, bytes - at))
+		source:read(at, buffer)
+		target:write(at, buffer)
+		at = at + buffer.bytes
+		buffer:close()
+	end
+	target:close()
+	source:close()
+end
+
 -- ---- safetensors ----
 
 local Safetensors = object.class("safetensors file", lib.zcc_safetensors_close)
