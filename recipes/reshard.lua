@@ -65,7 +65,7 @@ end
 -- Both layouts and the plan between them.
 local function make_plan(ctx, input, seconds)
 	local a = ctx.args
-	local config = a.config and zcc.json.decode_file(a.config) or input.config
+	local config = a.config and zcc.json.decode_object_file(a.config) or input.config
 	local rules, why = zcc.rules.choose(a.family, a.rules, input.tensors, config)
 	local options = { config = config, default = a.default }
 	local time = stopwatch()
@@ -185,6 +185,12 @@ return zcc.recipe {
 		if not a.out and not a.dry_run then
 			misuse("--out is missing (or --dry-run)")
 		end
+		-- What can be known to fail at the end should not wait until then.
+		ctx.comm:together(function()
+			if a.report and ctx.comm.rank == 0 then
+				zcc.textfile.check_writable(a.report)
+			end
+		end)
 		local input = open_input(a)
 		for _, name in ipairs(input.ignored) do
 			ctx.say("%s/%s is named by no index and ignored", input.folder, name)
@@ -197,7 +203,7 @@ return zcc.recipe {
 		end
 		if ctx.comm.rank == 0 then
 			if a.report then
-				zcc.json.encode_file(a.report, report(ctx, made, moved, seconds), { indent = 2 })
+				zcc.json.encode_file(a.report, result, { indent = 2 })
 			end
 			summarize(a, input, made, moved, seconds)
 		end
