@@ -203,7 +203,7 @@ return zcc.recipe {
 		end
 		if ctx.comm.rank == 0 then
 			if a.report then
-				zcc.json.encode_file(a.report, result, { indent = 2 })
+				zcc.json.encode_file(a.report, report(ctx, made, moved, seconds), { indent = 2 })
 			end
 			summarize(a, input, made, moved, seconds)
 		end

@@ -87,6 +87,7 @@ function ways.open_many_files()
 	for i = 1, 200 do
 		files[i] = assert(io.open("/dev/null"))
 	end
+	print(#files)
 end
 
 function ways.many_lines()
