@@ -14,7 +14,7 @@ local function load_recipe(name)
 	if not path then
 		fault.misuse("no recipe %s (looked for %s)", name, table.concat(tried, ", "))
 	end
-	fault.script = path
+	fault.script, fault.script_is_ours = path, paths.comes_with_zcc("recipes", path)
 	local folder = path:match("^(.*)/[^/]*$") or "."
 	package.path = ("%s;%s/?.lua"):format(package.path, folder)
 	local chunk, why = loadfile(path)

@@ -194,6 +194,17 @@ describe("zccrun", function()
 		assert.is_truthy(err:find("the answer", 1, true), err)
 	end)
 
+	it("a_fault_in_a_recipe_that_comes_with_zcc_names_no_line_of_it", function()
+		for _, recipe in ipairs{ "compare", "recipes/compare.lua", "tests/../recipes/compare.lua" } do
+			local command = recipe .. " --in nowhere --with nowhere"
+			local status, _, err = zccrun(command)
+			assert.are.equal(1, status)
+			assert.are.equal("zccrun: nowhere does not exist (ZCC_EIO)\n", err)
+			err = select(3, zccrun("--debug " .. command))
+			assert.is_truthy(err:find("compare.lua:%d+"), err)
+		end
+	end)
+
 	it("os_exit_ends_in_order_with_its_status", function()
 		for _, wanted in ipairs{ 0, 3 } do
 			local status, out = zccrun(("%s --how os_exit --status %d"):format(ends, wanted))
