@@ -100,7 +100,7 @@ describe("zccrun", function()
 			["tests"] = "no recipe tests",
 			[recipes .. "no_recipe.lua"] = "no_recipe.lua is no recipe: it returns a number",
 			[recipes .. "arguments.lua --nonsense"] = "unknown option '--nonsense'",
-			[recipes .. "arguments.lua stray"] = "too many arguments",
+			[recipes .. "arguments.lua stray"] = "unexpected argument 'stray'",
 			[recipes .. "arguments.lua --count"] = "'--count' requires an argument",
 			[recipes .. "arguments.lua --count ten"] = '--count: "ten" is no whole number',
 			[recipes .. "arguments.lua --count 10"] = "--count: 10 is more than 9",
