@@ -66,6 +66,7 @@ return zcc.recipe {
 			if ctx.comm.rank > 0 then
 				return
 			end
+			zcc.store.check_vacant(a.out, a.force)
 			local folder = zcc.store.begin_folder(a.out, a.force)
 			ctx.on_failure(function() folder:discard() end)
 			for i, tensors in ipairs(files) do

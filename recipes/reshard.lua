@@ -4,22 +4,30 @@
 local zcc = require "zcc"
 local misuse, stopwatch = zcc.error.misuse, zcc.clock.stopwatch
 
+-- Raise where a value on the command line is no good, so that it is misuse of its flag.
+local check_layout, check_policy = zcc.layout_string.of, zcc.policy.of
+local function check_family(name)
+	if name ~= "auto" then
+		zcc.rules.family(name)
+	end
+end
+
 local args = {
 	{ flag = "--in", type = "string", value = "path",
 		about = "safetensors file, Hugging Face folder, or a folder that this recipe wrote" },
-	{ flag = "--from", type = "string", value = "layout",
+	{ flag = "--from", type = "string", value = "layout", check = check_layout,
 		about = "layout of the input, such as dp=4,tp=2,zero=3 (default: what its manifest says, else full)" },
-	{ flag = "--to", type = "string", value = "layout", required = true,
-		about = "layout of the output; full is an unsharded checkpoint" },
+	{ flag = "--to", type = "string", value = "layout", required = true, check = check_layout,
+		about = "layout of the output, such as dp=2,tp=4; full is an unsharded checkpoint" },
 	{ flag = "--out", type = "string", value = "folder", about = "folder to write" },
 	{ flag = "--force", type = "boolean", about = "replace an output folder that is not empty" },
-	{ flag = "--family", type = "string", default = "auto", value = "name",
+	{ flag = "--family", type = "string", default = "auto", value = "name", check = check_family,
 		about = "auto, or " .. table.concat(zcc.rules.families, ", ") },
 	{ flag = "--rules", type = "file", about = "Lua file with rules for a model that no family knows" },
 	{ flag = "--default", type = "choice", choices = { "replicate" },
-		about = "what to do with parameters that no rule matches" },
+		about = "keep parameters that no rule matches whole on every rank (default: they are an error)" },
 	{ flag = "--config", type = "file", about = "config.json, where the input has none" },
-	{ flag = "--policy", type = "string", default = "balanced", value = "name",
+	{ flag = "--policy", type = "string", default = "balanced", value = "name", check = check_policy,
 		about = "which replica to read: balanced, lowest, or a Lua file" },
 	{ flag = "--staging", type = "bytes", default = "8MiB", min = 4096, about = "staging memory per peer" },
 	{ flag = "--verify", type = "boolean",
@@ -187,8 +195,14 @@ return zcc.recipe {
 		end
 		-- What can be known to fail at the end should not wait until then.
 		ctx.comm:together(function()
-			if a.report and ctx.comm.rank == 0 then
+			if ctx.comm.rank > 0 then
+				return
+			end
+			if a.report then
 				zcc.textfile.check_writable(a.report)
+			end
+			if not a.dry_run then
+				zcc.store.check_vacant(a.out, a.force)
 			end
 		end)
 		local input = open_input(a)

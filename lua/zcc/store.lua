@@ -264,4 +264,17 @@ function M.list(path)
 	return list
 end
 
+--- Raises where begin_folder would find PATH taken. For recipes with a --force, before they begin their work.
+function M.check_vacant(path, force)
+	local kind = M.path_kind(path)
+	if kind == "file" or kind == "other" then
+		fault.raise("ZCC_EEXIST", "%s: there is something of that name already that is no folder", path)
+	end
+	local n = kind == "folder" and not force and #M.list(path) or 0
+	if n > 0 then
+		fault.raise("ZCC_EEXIST", "%s: there is a folder with %d entr%s already; --force replaces it", path, n,
+			n == 1 and "y" or "ies")
+	end
+end
+
 return M
