@@ -118,7 +118,11 @@ local function move(ctx, input, made, seconds)
 	end
 	local output = zcc.checkpoint_writer.begin { path = a.out, replace = a.force, comm = comm, layout = made.target,
 		full = to_full, placement = target_at, metadata = input.metadata }
-	ctx.on_failure(function() output:discard() end)
+	ctx.on_failure(function()
+		if output:discard() then
+			ctx.say("%s was complete before that, and stays", a.out)
+		end
+	end)
 
 	local time = stopwatch()
 	local transfer = zcc.transfer.create(made.plan, comm, { staging_bytes = a.staging })

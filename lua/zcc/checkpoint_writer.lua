@@ -253,11 +253,15 @@ function Writer:publish(manifest, side_folder, before_publish)
 	end)
 end
 
---- Removes the temporary folder. Not collective; for the failure path.
+--- Removes the temporary folder; returns whether it was published before, and nothing was left to remove. Not
+--- collective; for the failure path.
 function Writer:discard()
-	if self.folder_handle then
-		self.folder_handle:discard()
+	if not self.folder_handle then
+		return false
 	end
+	local published = store.path_kind(self.folder_handle:path()) == "nothing"
+	self.folder_handle:discard()
+	return published
 end
 
 return M

@@ -214,6 +214,10 @@ def a_report_that_cannot_be_written(bench):
     # Told at the start: it must not come out once the output is there.
     bench.bad(r"/nowhere/report", args=("--report", "/nowhere/report"))
     bench.bad(r"directory", args=("--report", bench.work))
+    # What fails nevertheless must not take the output with it, and says so.
+    bench.bad(r"No space", r"was complete before", args=("--report", "/dev/full"), processes=(1,), leave=True)
+    assert os.path.exists(f"{bench.out}/manifest.json")
+    shutil.rmtree(bench.out)
 
 
 @case
