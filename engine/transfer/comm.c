@@ -9,9 +9,11 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-/* How long a wait goes on after a signal or a fault, so that all processes can still agree on it; then it is given
- * up. */
+/* How long a wait goes on after a fault, so that all processes can still agree on it; then it is given up. After a
+ * signal there is less time: a launcher kills what is left soon after it, Open MPI after a second, and cleaning up has to
+ * be done by then. */
 static const int64_t GRACE_NS = 4000000000;
+static const int64_t STOP_GRACE_NS = 200000000;
 
 zcc_status zcci_comm_init(zcc_comm *comm, const zcci_comm_ops *ops, int32_t rank, int32_t size, zcc_error *error)
 {
@@ -72,8 +74,12 @@ void zcci_comm_hurry(zcc_comm *comm)
 
 zcc_status zcci_comm_patience(zcc_comm *comm, const char *operation, zcc_error *error)
 {
-	if (zcc_interrupted())
-		zcci_comm_hurry(comm);
+	if (zcc_interrupted() && !comm->stopped) {
+		int64_t give_up_ns = zcc_clock_ns() + STOP_GRACE_NS;
+		comm->stopped = true;
+		if (comm->give_up_ns == 0 || comm->give_up_ns > give_up_ns)
+			comm->give_up_ns = give_up_ns;
+	}
 	if (comm->give_up_ns == 0 || zcc_clock_ns() < comm->give_up_ns)
 		return ZCC_OK;
 	comm->broken = true;

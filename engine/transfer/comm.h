@@ -55,6 +55,7 @@ struct zcc_comm {
 	int32_t references;
 	bool broken;              /* a collective or a message was abandoned: nothing more can be said in order */
 	int64_t give_up_ns;       /* when waiting ends, on the clock of zcc_clock_ns; 0 = it does not */
+	bool stopped;             /* a signal came: give_up_ns allows for that */
 	void *piece;              /* ZCCI_COMM_PIECE_BYTES */
 	int64_t mine;             /* for gather */
 	int64_t *all;             /* one per process */
@@ -66,8 +67,8 @@ zcc_status zcci_comm_init(zcc_comm *comm, const zcci_comm_ops *ops, int32_t rank
 void zcci_comm_fini(zcc_comm *comm);
 /* A reference more. Main thread. */
 zcc_comm *zcci_comm_retain(zcc_comm *comm);
-/* Asked in every wait: ZCC_OK to wait on. After a signal or zcci_comm_hurry the others have a few seconds to answer;
- * then ZCC_EINTR or ZCC_EPEER, and the group is broken. */
+/* Asked in every wait: ZCC_OK to wait on. After zcci_comm_hurry the others have a few seconds to answer, after a signal a
+ * part of one; then ZCC_EINTR or ZCC_EPEER, and the group is broken. */
 zcc_status zcci_comm_patience(zcc_comm *comm, const char *operation, zcc_error *error);
 /* From now on the others have only a few seconds to answer: one of them does not seem to. */
 void zcci_comm_hurry(zcc_comm *comm);

@@ -246,15 +246,28 @@ describe("zccrun", function()
 		assert.are.equal(1, (shell(("timeout --preserve-status -s INT 1 %s %s --how loop"):format(program, ends))))
 	end)
 
+	it("clean_up_is_not_ended_by_further_signals", function()
+		for _, how in ipairs{ "loop", "wait" } do
+			local mark = os.tmpname()
+			local status, _, err = shell(("%s %s --how %s --rank 9 --hook %s --hook-seconds 2 & sleep 0.5; " ..
+				"for i in 1 2 3 4; do kill -TERM $!; sleep 0.4; done; wait $!"):format(program, ends, how, mark))
+			assert.are.equal(1, status)
+			assert.are.equal(1, count(err, "stopped by Terminated"), err)
+			assert.is_truthy(os.remove(mark .. ".0"), "the failure hook did not run to its end")
+			os.remove(mark)
+		end
+	end)
+
 	it("a_signal_to_mpirun_ends_all_processes_and_their_clean_up_runs", function()
 		local mark = os.tmpname()
 		-- In the foreground timeout signals mpirun once and not its whole group; mpirun kills on a second signal.
-		local status = shell(("timeout --foreground -s TERM -k 30 2 %s -n 3 %s %s --how wait --rank 1 --hook %s"):format(
-			launcher, program, ends, mark))
+		local status, _, err = shell(("timeout --foreground -s TERM -k 30 2 %s -n 3 %s %s --how wait --rank 1 --hook %s")
+			:format(launcher, program, ends, mark))
 		assert.are.equal(124, status)
-		assert.is_truthy(os.remove(mark .. ".1"), "the failure hook of process 1 did not run")
-		for _, rank in ipairs{ 0, 2 } do
-			os.remove(mark .. "." .. rank)
+		-- Each was stopped at another place.
+		assert.are.equal(1, count(err, "stopped by Terminated"), err)
+		for rank = 0, 2 do
+			assert.is_truthy(os.remove(mark .. "." .. rank), ("the failure hook of process %d did not run"):format(rank))
 		end
 		os.remove(mark)
 	end)
