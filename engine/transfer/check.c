@@ -156,9 +156,10 @@ zcc_status zcci_transfer_check(zcc_transfer *transfer, zcc_error *error)
 	const zcci_schedule *schedule = transfer->schedule;
 	zcc_status status = check_list(transfer, &schedule->local, error);
 	for (int32_t p = 0; status == ZCC_OK && p < schedule->n_peers; p++) {
-		status = check_list(transfer, &schedule->peers[p].out, error);
-		if (status == ZCC_OK)
-			status = check_list(transfer, &schedule->peers[p].in, error);
+		const zcci_peer *peer = &schedule->peers[p];
+		const zcci_list *lists[] = {&peer->out, &peer->in, &peer->pull, &peer->push, &peer->pulled, &peer->pushed};
+		for (size_t i = 0; status == ZCC_OK && i < sizeof lists / sizeof *lists; i++)
+			status = check_list(transfer, lists[i], error);
 	}
 	return status == ZCC_OK ? check_overlap(transfer, error) : status;
 }

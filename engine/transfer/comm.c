@@ -3,7 +3,9 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/memory.h"
@@ -34,8 +36,84 @@ void zcci_comm_fini(zcc_comm *comm)
 {
 	zcci_free(comm->piece);
 	zcci_free(comm->all);
+	zcci_free(comm->beacon);
+	zcci_free(comm->others);
 	comm->piece = NULL;
+	comm->beacon = NULL;
+	comm->others = NULL;
 	comm->all = NULL;
+}
+
+/* ---- processes of one host ---- */
+
+/* The same for processes that see each other's process numbers; 0 where that cannot be told. */
+static int64_t host_identity(void)
+{
+	char text[256] = "";
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+	bool known = file != NULL && fgets(text, 64, file) != NULL;
+	if (file != NULL)
+		fclose(file);
+	size_t used = strlen(text);
+	ssize_t n = readlink("/proc/self/ns/pid", text + used, sizeof text - used);
+	return known && n > 0 ? (int64_t)XXH3_64bits(text, used + (size_t)n) : 0;
+}
+
+static int64_t beacon_identity(int64_t host, int64_t pid, int64_t rank)
+{
+	int64_t parts[3] = {host, pid, rank};
+	return (int64_t)XXH3_64bits(parts, sizeof parts);
+}
+
+static zcc_status gather(zcc_comm *comm, int64_t mine, zcc_error *error)
+{
+	comm->mine = mine;
+	return comm->ops->gather(comm, error);
+}
+
+/* Whether the beacons of all neighbours can be read and are theirs. */
+static bool sees_beacons(const zcc_comm *comm, int64_t host)
+{
+	bool all = true;
+	for (int32_t p = 0; p < comm->size; p++) {
+		const zcci_neighbour *other = &comm->others[p];
+		if (!other->near)
+			continue;
+		zcci_beacon seen = {0};
+		struct iovec here = {&seen, sizeof seen};
+		struct iovec there = {(void *)other->beacon, sizeof seen};
+		all = all && process_vm_readv(other->pid, &here, 1, &there, 1, 0) == (ssize_t)sizeof seen &&
+		      seen.identity == beacon_identity(host, other->pid, p);
+	}
+	return all;
+}
+
+zcc_status zcci_comm_meet(zcc_comm *comm, zcc_error *error)
+{
+	int64_t host = host_identity();
+	comm->beacon = zcci_calloc(1, sizeof *comm->beacon);
+	comm->others = zcci_calloc(comm->size, sizeof *comm->others);
+	if (comm->beacon == NULL || comm->others == NULL)
+		return zcci_fail(error, ZCC_ENOMEM, 0, "comm create", "no memory for a group of %d processes", comm->size);
+	comm->beacon->identity = beacon_identity(host, getpid(), comm->rank);
+	zcc_status status = gather(comm, host, error);
+	for (int32_t p = 0; status == ZCC_OK && p < comm->size; p++)
+		comm->others[p].near = p != comm->rank && host != 0 && comm->all[p] == host;
+	if (status == ZCC_OK)
+		status = gather(comm, getpid(), error);
+	for (int32_t p = 0; status == ZCC_OK && p < comm->size; p++)
+		comm->others[p].pid = (int32_t)comm->all[p];
+	if (status == ZCC_OK)
+		status = gather(comm, (int64_t)(uintptr_t)comm->beacon, error);
+	for (int32_t p = 0; status == ZCC_OK && p < comm->size; p++)
+		comm->others[p].beacon = (uintptr_t)comm->all[p];
+	if (status != ZCC_OK)
+		return status;
+	bool sees = sees_beacons(comm, host);
+	status = gather(comm, sees, error);
+	for (int32_t p = 0; status == ZCC_OK && p < comm->size; p++)
+		comm->others[p].near = comm->others[p].near && sees && comm->all[p];
+	return status;
 }
 
 zcc_comm *zcci_comm_retain(zcc_comm *comm)

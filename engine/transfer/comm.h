@@ -48,6 +48,19 @@ enum {
 	ZCCI_COMM_PIECE_BYTES = 256 * 1024
 };
 
+/* What processes of one host read of each other directly. */
+typedef struct zcci_beacon {
+	int64_t identity;   /* proves that the right process is read */
+	int64_t stopped;    /* 1: this process ends its part of a transfer early */
+} zcci_beacon;
+
+/* Another process, seen from here. */
+typedef struct zcci_neighbour {
+	bool near;          /* the same on both sides: each may read and write the other's memory */
+	int32_t pid;
+	uintptr_t beacon;   /* address of its beacon */
+} zcci_neighbour;
+
 struct zcc_comm {
 	const zcci_comm_ops *ops;
 	int32_t rank;
@@ -58,6 +71,8 @@ struct zcc_comm {
 	bool stopped;             /* a signal came: give_up_ns allows for that */
 	void *piece;              /* ZCCI_COMM_PIECE_BYTES */
 	int64_t mine;             /* for gather */
+	zcci_beacon *beacon;      /* NULL in a group of one */
+	zcci_neighbour *others;   /* one per process, NULL in a group of one */
 	int64_t *all;             /* one per process */
 };
 
@@ -67,6 +82,8 @@ zcc_status zcci_comm_init(zcc_comm *comm, const zcci_comm_ops *ops, int32_t rank
 void zcci_comm_fini(zcc_comm *comm);
 /* A reference more. Main thread. */
 zcc_comm *zcci_comm_retain(zcc_comm *comm);
+/* Finds out which processes are near. Collective. */
+zcc_status zcci_comm_meet(zcc_comm *comm, zcc_error *error);
 /* Asked in every wait: ZCC_OK to wait on. After zcci_comm_hurry the others have a few seconds to answer, after a signal a
  * part of one; then ZCC_EINTR or ZCC_EPEER, and the group is broken. */
 zcc_status zcci_comm_patience(zcc_comm *comm, const char *operation, zcc_error *error);

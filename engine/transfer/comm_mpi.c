@@ -280,6 +280,8 @@ zcc_status zcc_comm_create_mpi(zcc_comm **comm, zcc_error *error)
 		status = duplicate(made, &made->main, error);
 	if (status == ZCC_OK)
 		status = duplicate(made, &made->leaving, error);
+	if (status == ZCC_OK)
+		status = zcci_comm_meet(&made->common, error);
 	if (status != ZCC_OK) {
 		/* A duplicate in the making may still write into `made`; there is nothing to give back in order. */
 		if (!made->common.broken)

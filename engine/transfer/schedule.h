@@ -37,8 +37,12 @@ typedef struct zcci_part {
 /* All that goes between this process and another one. */
 typedef struct zcci_peer {
 	int32_t process;
-	zcci_list out;
+	zcci_list out;      /* by messages */
 	zcci_list in;
+	zcci_list pull;     /* this process reads them from the peer's memory */
+	zcci_list push;     /* this process writes them to the peer's memory */
+	zcci_list pulled;   /* the peer reads them from here */
+	zcci_list pushed;   /* the peer writes them here */
 	/* The largest chunk that has to be staged, 0 where none has to. */
 	int64_t out_stage_bytes;
 	int64_t in_stage_bytes;

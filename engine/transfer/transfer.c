@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "store/file.h"
+#include "transfer/direct.h"
 #include "transfer/move.h"
 
 static const int64_t STAGING_USUAL = 8 << 20;
@@ -338,6 +339,7 @@ zcc_status zcc_transfer_run(zcc_transfer *transfer, zcc_transfer_result *result,
 	int64_t start = zcc_clock_ns();
 	zcci_move *move = NULL;
 	zcc_error mine = {.status = ZCC_OK};
+	zcci_direct_stop(transfer->comm, false);
 	prepare(transfer, &move, &mine);
 	zcc_status status = agree_on_work(transfer, error);
 	if (status == ZCC_OK)
