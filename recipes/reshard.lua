@@ -140,7 +140,7 @@ local function move(ctx, input, made, seconds)
 	output:write()
 	output:close_files()
 	local verify_seconds
-	output:publish(zcc.checkpoint.manifest(made.description, input), input.folder, a.verify and function()
+	output:publish(zcc.checkpoint.manifest(made.description, input), input.side_folder, a.verify and function()
 		local verify_time = stopwatch()
 		local verify = zcc.transfer.verify(made.target, made.source)
 		comm:together(function()
@@ -212,6 +212,9 @@ return zcc.recipe {
 		local input = open_input(a)
 		for _, name in ipairs(input.ignored) do
 			ctx.say("%s/%s is named by no index and ignored", input.folder, name)
+		end
+		if input.part_of then
+			ctx.say("%s is one file of several; the whole checkpoint is %s", a["in"], input.part_of)
 		end
 		local made = make_plan(ctx, input, seconds)
 		emit(ctx, made)

@@ -200,9 +200,33 @@ local function open_folder(self)
 	end
 end
 
+-- One file by its own path. Named as a folder's only file it stands for that folder, with what lies beside it. Any
+-- other name does not say that it has anything to do with its neighbours; unless it is one of a set, which alone would
+-- pass for a whole model.
+local function open_file(self, path)
+	local name = path:match("[^/]*$")
+	self.folder = path:match("^(.*)/[^/]*$") or "."
+	if self.folder == "" then
+		self.folder = "/"
+	end
+	if name:match("^rank%-%d+%-of%-%d+%.safetensors$") and is_there(self.folder .. "/" .. M.MANIFEST) then
+		invalid("%s holds one rank's shards of a checkpoint; name its folder, %s", path, self.folder)
+	end
+	open_single(self, name)
+	if name == M.SINGLE then
+		self.side_folder = self.folder
+		if is_there(self.folder .. "/config.json") then
+			self.config = json.decode_object_file(self.folder .. "/config.json")
+		end
+	elseif name:match("%-%d+%-of%-%d+%.safetensors$") and is_there(self.folder .. "/" .. M.INDEX) then
+		self.part_of = self.folder
+	end
+end
+
 --- What lies at `path`. Headers are read and checked, no tensor data is. Fields: `layout` (a layout string),
 --- `sharded`, `tensors` ({ name, dtype, shape, bytes } each, in file order), `config` (config.json, or nil),
---- `metadata`, `ignored` (safetensors files in the folder that no index names).
+--- `metadata`, `ignored` (safetensors files in the folder that no index names), `side_folder` (whose small files go
+--- with the checkpoint, or nil), `part_of` (the folder of which only this one file was opened, or nil).
 function M.open(path)
 	local self = setmetatable({ path = path, files = {}, tensors = {}, by_name = {}, ignored = {}, layout = "full",
 		read_bytes = 0, rank_files = {} }, Checkpoint)
@@ -210,13 +234,10 @@ function M.open(path)
 	if kind == "nothing" then
 		fault.raise("ZCC_EIO", "%s does not exist", path)
 	elseif kind == "file" then
-		self.folder = path:match("^(.*)/[^/]*$") or "."
-		if self.folder == "" then
-			self.folder = "/"
-		end
-		open_single(self, path:match("[^/]*$"))
+		open_file(self, path)
 	elseif kind == "folder" then
 		self.folder = path:gsub("(.)/+$", "%1")
+		self.side_folder = self.folder
 		open_folder(self)
 	else
 		invalid("%s is neither a file nor a folder", path)

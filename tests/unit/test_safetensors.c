@@ -146,7 +146,7 @@ static void header_lengths_that_cannot_be_are_refused(void **state)
 	        {"\0\0\0\0\0\0\0\0", 8, "does not begin with '{'"},
 	        {"\x03\0\0\0\0\0\0\0{}", 10, "a header of 3 bytes, but only 2 follow"},
 	        {"\0\xe1\xf5\x05\0\0\0\0{}", 10, "a header of 100000000 bytes, but only 2 follow"},
-	        {"\x01\xe1\xf5\x05\0\0\0\0{}", 10, "a header of 100000001 bytes; at most 100000000"},
+	        {"\x01\xe1\xf5\x05\0\0\0\0{}", 10, "not safetensors: a header of 100000001 bytes; at most 100000000"},
 	        {"\0\0\0\0\0\0\0\x80{}", 10, "a header of 9223372036854775808 bytes; at most"},
 	        {"\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "a header of 18446744073709551615 bytes; at most"},
 	};
