@@ -8,7 +8,7 @@ local say = require "zcc.say"
 
 local M = {}
 
--- The recipe that the file returns, and its path.
+-- The recipe that the file of this name returns.
 local function load_recipe(name)
 	local path, tried = paths.find("recipes", name)
 	if not path then
@@ -26,7 +26,7 @@ local function load_recipe(name)
 		fault.misuse("%s is no recipe: it returns %s, not zcc.recipe{ … }", path,
 			recipe == nil and "nothing" or "a " .. type(recipe))
 	end
-	return recipe, path
+	return recipe
 end
 
 -- Help is asked for anywhere among the arguments, whatever else is wrong with them.
@@ -40,8 +40,8 @@ local function wants_help(list)
 end
 
 local function start(program, hooks)
-	local recipe, path = load_recipe(program.recipe)
-	local command = "zccrun " .. path
+	local recipe = load_recipe(program.recipe)
+	local command = "zccrun " .. program.recipe
 	local world = comm.world()
 	if wants_help(program.args) then
 		if world.rank == 0 then

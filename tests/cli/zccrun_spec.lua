@@ -73,6 +73,8 @@ describe("zccrun", function()
 		assert.are.equal("", err)
 		assert.is_truthy(out:find("Prints the arguments that it got.", 1, true))
 		assert.is_truthy(out:find("The staging budget. (default: 8MiB)", 1, true))
+		out = select(2, zccrun("compare --help"))
+		assert.is_truthy(out:find("^Usage: zccrun compare "), out)
 	end)
 
 	it("speaks_once_whatever_the_number_of_processes", function()
