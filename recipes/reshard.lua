@@ -128,6 +128,9 @@ local function move(ctx, input, made, seconds)
 	local transfer = zcc.transfer.create(made.plan, comm, { staging_bytes = a.staging })
 	transfer:place("source", made.source:ranks(), input.sharded and source_at or "file")
 	transfer:place("target", made.target:ranks(), to_full and "file" or target_at)
+	if input.sharded then
+		ctx.say("loading the files of %d ranks", #made.source:ranks())
+	end
 	comm:together(function() input:bind(transfer, made.source, source_at) end)
 	output:bind(transfer)
 	seconds.load = time()
@@ -137,10 +140,14 @@ local function move(ctx, input, made, seconds)
 	transfer:close()
 	seconds.transfer = moved.ns / 1e9
 	time = stopwatch()
+	if not to_full then
+		ctx.say("writing the files of %d ranks", #made.target:ranks())
+	end
 	output:write()
 	output:close_files()
 	local verify_seconds
 	output:publish(zcc.checkpoint.manifest(made.description, input), input.side_folder, a.verify and function()
+		ctx.say("comparing what was written with the input")
 		local verify_time = stopwatch()
 		local verify = zcc.transfer.verify(made.target, made.source)
 		comm:together(function()
@@ -181,10 +188,14 @@ local function summarize(a, input, made, moved, seconds)
 		stats.segments, made.policy.name))
 	print(("between ranks %s, within ranks %s"):format(size(stats.sent_bytes), size(stats.local_bytes)))
 	if a.dry_run then
+		-- The memory that the process of that rank needs, if it has no other.
+		print(("largest rank %s before, %s after"):format(size(made.source:largest_rank_bytes()),
+			size(made.target:largest_rank_bytes())))
 		return
 	end
-	print(("load %.2f s, transfer %.2f s (%s/s), write %.2f s, staging peak %s"):format(seconds.load, seconds.transfer,
-		size(math.floor((stats.sent_bytes + stats.local_bytes) / seconds.transfer)), seconds.write, size(moved.staging_peak)))
+	print(("load %.2f s, transfer %.2f s (%s/s), write %.2f s%s, staging peak %s"):format(seconds.load, seconds.transfer,
+		size(math.floor((stats.sent_bytes + stats.local_bytes) / seconds.transfer)), seconds.write,
+		seconds.verify and (", verify %.2f s"):format(seconds.verify) or "", size(moved.staging_peak)))
 	print(("%s: %s written%s"):format(a.out, size(moved.written), moved.verified and ", verified bit by bit" or ""))
 end
 

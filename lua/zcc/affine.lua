@@ -250,6 +250,24 @@ function Layout:shard(param, rank)
 	}
 end
 
+--- Bytes that the fullest rank stores, padding included. Quick also for thousands of ranks and parameters.
+function Layout:largest_rank_bytes()
+	local handle, info, err, widths = self:pointer(), ffi.new("zcc_shard_info"), zffi.new_error(), {}
+	for index, param in ipairs(self:params()) do
+		widths[index] = lib.zcc_dtype_bytes(lib.zcc_dtype_parse(param.dtype))
+	end
+	local largest = 0
+	for _, rank in ipairs(self:ranks()) do
+		local bytes = 0
+		for index = 1, #widths do
+			zffi.check(lib.zcc_layout_shard(handle, index - 1, rank, info, err), err)
+			if info.present ~= 0 then bytes = bytes + zffi.number(info.elems) * widths[index] end
+		end
+		largest = math.max(largest, bytes)
+	end
+	return largest
+end
+
 --- The pieces of a shard: { shape =, origin =, offset =, strides =, holders =, scale = } each; origin counts in
 --- the parameter, offset and strides in the shard.
 function Layout:pieces(param, rank)

@@ -51,6 +51,17 @@ local function contents(layout, index, rank)
 end
 
 describe("layouts", function()
+	it("tell_what_the_fullest_rank_stores_with_its_padding", function()
+		local same = rules.check{ rules = {
+			{ "a", cut = 0 }, { "b", vocab = 0 }, { "c", replicate = true, stage = "last" } } }
+		local params = { param("a", 6, 4), param("b", 5), { name = "c", dtype = "BF16", shape = { 9 } } }
+		-- 12 of 24 elements, 3 of 6 with the padding, and on the last stage all of c.
+		assert.are.equal(4 * (12 + 3) + 2 * 9, Layout.build("tp=2,vocab_pad=1", params, same):largest_rank_bytes())
+		params[1].name, params[2].name = "layers.1.a", "layers.0.b"
+		assert.are.equal(4 * 24 + 2 * 9, Layout.build("pp=2", params, rules.check{ layers = "layers%.(%d+)%.",
+			rules = same.rules }):largest_rank_bytes())
+	end)
+
 	it("tell_parameters_ranks_and_shards_in_plain_values", function()
 		local layout = Layout.build("dp=2,tp=2,base=4", { param("a", 6, 4), param("b", 3) }, rules.check{ rules = {
 			{ "a", cut = 0 }, { "b", replicate = true } } })
