@@ -70,11 +70,21 @@ local function open_input(a)
 	return input
 end
 
+-- The rules for the target's cuts and the reason for them in words. A target without cuts asks nothing of them, unless
+-- the source's layout has to be made up as well.
+local function choose_rules(a, input, config)
+	local asked = a.rules or a.family ~= "auto"
+	if not asked and canonical(a.to) == "full" and (input.description or canonical(input.layout) == "full") then
+		return { rules = {} }, "no rules needed"
+	end
+	return zcc.rules.choose(a.family, a.rules, input.tensors, config)
+end
+
 -- Both layouts and the plan between them.
 local function make_plan(ctx, input, seconds)
 	local a = ctx.args
 	local config = a.config and zcc.json.decode_object_file(a.config) or input.config
-	local rules, why = zcc.rules.choose(a.family, a.rules, input.tensors, config)
+	local rules, why = choose_rules(a, input, config)
 	local options = { config = config, default = a.default }
 	local time = stopwatch()
 	local target_description = zcc.placement.resolve(a.to, input.tensors, rules, options)

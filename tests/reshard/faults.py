@@ -311,6 +311,11 @@ def parameters_that_no_rule_matches(bench):
     open(rules, "w").write('return { name = "odd", rules = { { "one$", cut = 0 } } }\n')
     bench.bad(r"odd\.two", model=model, to="tp=2", args=("--rules", rules))
     bench.good("--rules", rules, "--default", "replicate", model=model, to="tp=2")
+    # The way back needs none, nor does a copy.
+    for source in (bench.out, model):
+        bench.good("--verify", model=source, out=bench.path("odd-full"), to="full")
+        shutil.rmtree(bench.path("odd-full"))
+    bench.bad(r"odd\.one", args=("--dry-run", "--from", "tp=2"), model=model, to="full", leave=True)
     shutil.rmtree(bench.out)
     open(rules, "w").write('return {\n  name = "odd",\n  rules = nil + 1 }\n')
     bench.bad(r"rules\.lua:3", model=model, to="tp=2", args=("--rules", rules))
