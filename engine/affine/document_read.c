@@ -1,4 +1,4 @@
-/* Reads a map document (DESIGN, "Documents") into an explicit layout. */
+/* Reads a map document (README, "Documents") into an explicit layout. */
 #include "affine/explicit.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Layouts (which rank stores which elements) and plans (how one layout becomes another). See DESIGN, affine layer.
+/* Layouts (which rank stores which elements) and plans (how one layout becomes another).
  * Offsets, strides and extents are in elements. Nothing here touches a byte of tensor data or calls MPI. */
 #ifndef ZCC_AFFINE_H
 #define ZCC_AFFINE_H
@@ -81,7 +81,7 @@ ZCC_API zcc_status zcc_layout_add_mesh(zcc_layout *layout, int32_t base_rank, in
  * parameter, the axis and the numbers. */
 ZCC_API zcc_status zcc_layout_add_param(zcc_layout *layout, const zcc_param_options *options, int32_t *param, zcc_error *error);
 
-/* An explicit layout from a map document (DESIGN, "Documents": DeepSpeed affine_map version 1, also inside {"affine_map": …}).
+/* An explicit layout from a map document (README, "Documents": DeepSpeed affine_map version 1, also inside {"affine_map": …}).
  * `what` names the document in messages. Strides must be row-major; a block with the parameter's axes lies in a shard with
  * as many, or densely in a flat one; a one-axis piece of stride 1 is a run of the flattened parameter. Checks all that
  * zcc_layout_validate does. ZCC_EFORMAT, ZCC_EMAP, ZCC_ELAYOUT, ZCC_EOVERFLOW, ZCC_ENOMEM. */
@@ -90,8 +90,9 @@ ZCC_API zcc_status zcc_layout_parse(const char *text, int64_t text_bytes, const 
 /* Writes the map document of any layout, parameters in index order, ranks ascending, pieces in canonical order. */
 ZCC_API zcc_status zcc_layout_write(const zcc_layout *layout, zcc_json_writer *writer, zcc_error *error);
 
-/* Coverage, tiling, agreement, bounds (DESIGN, affine layer), element-exact but by geometry. A layout cannot be changed into
- * one that breaks them, so a part that was checked when it was added or read is not checked again. ZCC_EMAP names parameter, rank,
+/* Coverage (every element lies in some piece), tiling (a rank's pieces are disjoint and, padding aside, fill its shard),
+ * agreement (pieces that share an element list the same holders and scale) and bounds, element-exact but by geometry. A layout
+ * cannot be changed into one that breaks them, so a part that was checked when it was added or read is not checked again. ZCC_EMAP names parameter, rank,
  * piece and numbers; ZCC_ELAYOUT for legitimate geometry that is not supported; ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_layout_validate(const zcc_layout *layout, zcc_error *error);
 
@@ -202,7 +203,7 @@ ZCC_API const zcc_segment *zcc_plan_segments(const zcc_plan *plan, int64_t *n_se
 ZCC_API zcc_status zcc_plan_stats_get(const zcc_plan *plan, zcc_plan_stats *stats, zcc_error *error);
 /* XXH3-64 over parameters, dtypes, shapes, ranks and segments: equal plans give equal digests on every process. */
 ZCC_API zcc_status zcc_plan_digest(const zcc_plan *plan, int64_t *digest, zcc_error *error);
-/* Writes the plan document (DESIGN, "Documents"). */
+/* Writes the plan document (README, "Documents"). */
 ZCC_API zcc_status zcc_plan_write(const zcc_plan *plan, zcc_json_writer *writer, zcc_error *error);
 
 #endif
