@@ -2,16 +2,19 @@
 
 local zcc = require "zcc"
 
--- Files of about equal size, cut between tensors.
+-- At most n_files files of about equal size, cut between tensors.
 local function split(tensors, n_files)
-	local total, files, reached = 0, {}, 0
+	local total, files, reached, share = 0, {}, 0, nil
 	for _, tensor in ipairs(tensors) do
 		total = total + tensor.bytes
 	end
 	for _, tensor in ipairs(tensors) do
-		local number = math.min(n_files, math.floor(reached * n_files / total) + 1)
-		files[number] = files[number] or {}
-		table.insert(files[number], tensor)
+		-- A large tensor may reach over several shares; the files still count without a gap.
+		local here = math.floor(reached * n_files / total)
+		if here ~= share then
+			files[#files + 1], share = {}, here
+		end
+		table.insert(files[#files], tensor)
 		reached = reached + tensor.bytes
 	end
 	return files
@@ -39,16 +42,20 @@ return zcc.recipe {
 	name = "demo_model",
 	about = "Writes a checkpoint with random weights and the names and structure of Qwen3.",
 	args = {
-		{ flag = "--out", type = "string", required = true, about = "folder to write" },
+		{ flag = "--out", type = "string", value = "folder", required = true, about = "folder to write" },
 		{ flag = "--layers", type = "int", default = 4, min = 1, about = "transformer layers" },
-		{ flag = "--hidden", type = "int", default = 512, min = 64, about = "hidden size, a multiple of 64; 8 heads, 4 of them for keys" },
+		{ flag = "--hidden", type = "int", default = 512, min = 64,
+			about = "hidden size, a multiple of 64; 8 heads, 4 of them for keys" },
 		{ flag = "--vocab", type = "int", default = 16384, min = 1, about = "vocabulary" },
-		{ flag = "--files", type = "int", default = 3, min = 1, about = "safetensors files" },
+		{ flag = "--files", type = "int", default = 3, min = 1, about = "safetensors files, at most" },
 		{ flag = "--seed", type = "int", default = 1, about = "seed of the weights" },
 		{ flag = "--force", type = "boolean", about = "replace a folder that is not empty" },
 	},
 	run = function(ctx)
 		local a = ctx.args
+		if a.hidden % 64 ~= 0 then
+			zcc.error.misuse("--hidden: %d is no multiple of 64", a.hidden)
+		end
 		local config = { model_type = "qwen3", architectures = { "Qwen3ForCausalLM" }, num_hidden_layers = a.layers,
 			hidden_size = a.hidden, intermediate_size = 3 * a.hidden, num_attention_heads = 8, num_key_value_heads = 4,
 			head_dim = a.hidden / 8, vocab_size = a.vocab, tie_word_embeddings = false, torch_dtype = "bfloat16" }
@@ -59,6 +66,7 @@ return zcc.recipe {
 			if ctx.comm.rank > 0 then
 				return
 			end
+			zcc.store.check_vacant(a.out, a.force)
 			local folder = zcc.store.begin_folder(a.out, a.force)
 			ctx.on_failure(function() folder:discard() end)
 			for i, tensors in ipairs(files) do

@@ -6,7 +6,7 @@ enum { LEAF_BOXES = 8, MOST_COMPARISONS = 2000000000 };
 typedef struct node {
 	int64_t low[ZCC_MAX_NDIM];
 	int64_t high[ZCC_MAX_NDIM]; /* one past */
-	int64_t first; /* into order */
+	int64_t first;              /* into order */
 	int64_t n;
 	int64_t second; /* 0: a leaf */
 } node;
@@ -60,8 +60,8 @@ static int32_t widest(const zcci_boxtree *tree, const node *at)
 	return best;
 }
 
-/* Puts the lower half of order[first … last] before the upper one (Hoare's quickselect; the pivots come from a fixed sequence, so that
- * no order of boxes is known to be slow). */
+/* Puts the lower half of order[first … last] before the upper one (Hoare's quickselect; the pivots come from a fixed
+ * sequence, so that no order of boxes is known to be slow). */
 static void halve(zcci_boxtree *tree, int64_t first, int64_t last, int32_t axis)
 {
 	int64_t target = first + (last - first) / 2;
@@ -158,7 +158,8 @@ static bool touches(int32_t ndim, const node *at, const zcci_box *box)
 	return true;
 }
 
-zcc_status zcci_boxtree_overlaps(zcci_boxtree *tree, int64_t i, zcc_status (*each)(void *context, int64_t k), void *context)
+zcc_status zcci_boxtree_overlaps(zcci_boxtree *tree, int64_t i, zcc_status (*each)(void *context, int64_t k),
+                                 void *context)
 {
 	const zcci_box *box = &tree->boxes[i];
 	int64_t waiting[128];

@@ -8,7 +8,7 @@
 typedef struct share {
 	int64_t begin; /* in the part */
 	int64_t end;
-	int64_t extent; /* in the shard, padding included */
+	int64_t extent;    /* in the shard, padding included */
 	int32_t low, high; /* coordinates with this share */
 } share;
 
@@ -51,9 +51,9 @@ typedef struct place {
 	zcc_error *error;
 } place;
 
-#define refuse(at, status, format, ...) \
-	zcci_fail((at)->error, status, 0, "layout add param", \
-	          "parameter %s, axis %d cut by mesh axis %s of size %d, part %d: " format, (at)->name, (at)->dim, \
+#define refuse(at, status, format, ...)                                                                                \
+	zcci_fail((at)->error, status, 0, "layout add param",                                                          \
+	          "parameter %s, axis %d cut by mesh axis %s of size %d, part %d: " format, (at)->name, (at)->dim,     \
 	          (at)->axis_name, (at)->n, (at)->part, __VA_ARGS__)
 
 static zcc_status check_divides(const place *at, const zcc_part *part)
@@ -64,14 +64,15 @@ static zcc_status check_divides(const place *at, const zcc_part *part)
 		int64_t unit = units > 0 ? part->size_elems / units : 1;
 		int64_t step = unit > 0 ? unit : 1;
 		if (part->padded_elems % step != 0 || part->padded_elems / step % n != 0)
-			return refuse(at, ZCC_ELAYOUT, "%lld padded elements do not divide into %d equal shares of whole units of %lld",
+			return refuse(at, ZCC_ELAYOUT,
+			              "%lld padded elements do not divide into %d equal shares of whole units of %lld",
 			              (long long)part->padded_elems, n, (long long)step);
 	} else if (part->cut == ZCC_CUT_EVEN && units % n != 0) {
 		return refuse(at, ZCC_ELAYOUT, "%lld units do not divide by %d", (long long)units, n);
 	} else if (part->cut == ZCC_CUT_GROUPED && (units == 0 || (units < n ? n % units : units % n) != 0) &&
 	           part->size_elems > 0) {
-		return refuse(at, ZCC_ELAYOUT, "neither do %lld units divide by %d nor %d by %lld", (long long)units, n, n,
-		              (long long)units);
+		return refuse(at, ZCC_ELAYOUT, "neither do %lld units divide by %d nor %d by %lld", (long long)units, n,
+		              n, (long long)units);
 	}
 	return ZCC_OK;
 }
@@ -87,7 +88,8 @@ static zcc_status check_part(const place *at, const zcc_part *part)
 		return refuse(at, ZCC_EINVAL, "%lld units do not divide its %lld elements", (long long)part->units,
 		              (long long)part->size_elems);
 	if (part->padded_elems > 0 && (part->cut != ZCC_CUT_EVEN || part->padded_elems < part->size_elems))
-		return refuse(at, ZCC_EINVAL, "padding %lld elements to %lld needs an even cut and no fewer than there are",
+		return refuse(at, ZCC_EINVAL,
+		              "padding %lld elements to %lld needs an even cut and no fewer than there are",
 		              (long long)part->size_elems, (long long)part->padded_elems);
 	return check_divides(at, part);
 }
@@ -98,16 +100,19 @@ static zcc_status check_extents(const zcci_cut *cut, int64_t extent, const char 
 	for (int32_t c = 0; c < cut->n_coords; c++)
 		if (cut->starts[c + 1] < cut->starts[c])
 			return zcci_fail(error, ZCC_EINVAL, 0, "layout add param",
-			                 "parameter %s, axis %d cut by mesh axis %s: the extent of coordinate %d is negative or the extents "
-			                 "add up to over 2^63", name, cut->dim, axis_name, c);
+			                 "parameter %s, axis %d cut by mesh axis %s: the extent of coordinate %d is "
+			                 "negative or the extents add up to over 2^63",
+			                 name, cut->dim, axis_name, c);
 	if (cut->starts[cut->n_coords] != extent)
-		return zcci_fail(error, ZCC_EINVAL, 0, "layout add param",
-		                 "parameter %s, axis %d cut by mesh axis %s: the extents add up to %lld, the axis has %lld", name,
-		                 cut->dim, axis_name, (long long)cut->starts[cut->n_coords], (long long)extent);
+		return zcci_fail(
+		        error, ZCC_EINVAL, 0, "layout add param",
+		        "parameter %s, axis %d cut by mesh axis %s: the extents add up to %lld, the axis has %lld",
+		        name, cut->dim, axis_name, (long long)cut->starts[cut->n_coords], (long long)extent);
 	return ZCC_OK;
 }
 
-zcc_status zcci_cut_check(const zcci_cut *cut, int64_t extent, const char *name, const char *axis_name, zcc_error *error)
+zcc_status zcci_cut_check(const zcci_cut *cut, int64_t extent, const char *name, const char *axis_name,
+                          zcc_error *error)
 {
 	if (cut->starts != NULL)
 		return check_extents(cut, extent, name, axis_name, error);
@@ -124,9 +129,10 @@ zcc_status zcci_cut_check(const zcci_cut *cut, int64_t extent, const char *name,
 			              (long long)part->size_elems, (long long)part->padded_elems);
 	}
 	if (size != extent)
-		return zcci_fail(error, ZCC_EINVAL, 0, "layout add param",
-		                 "parameter %s, axis %d cut by mesh axis %s: the %d parts add up to %lld, the axis has %lld", name,
-		                 cut->dim, axis_name, cut->n_parts, (long long)size, (long long)extent);
+		return zcci_fail(
+		        error, ZCC_EINVAL, 0, "layout add param",
+		        "parameter %s, axis %d cut by mesh axis %s: the %d parts add up to %lld, the axis has %lld",
+		        name, cut->dim, axis_name, cut->n_parts, (long long)size, (long long)extent);
 	return ZCC_OK;
 }
 
@@ -140,6 +146,31 @@ int64_t zcci_cut_extent(const zcci_cut *cut, int32_t coord)
 	for (int32_t p = 0; p < cut->n_parts; p++)
 		extent += share_of(&cut->parts[p], cut->n_coords, coord).extent;
 	return extent;
+}
+
+/* Parts leave no coordinate more than the one before it, so that of those only the last need be looked at. */
+static int32_t first_to_compare(const zcci_cut *cut)
+{
+	return cut->starts != NULL ? 1 : cut->n_coords - 1;
+}
+
+int64_t zcci_cut_most(const zcci_cut *cut)
+{
+	int64_t most = zcci_cut_extent(cut, 0);
+	for (int32_t c = first_to_compare(cut); c < cut->n_coords; c++) {
+		int64_t extent = zcci_cut_extent(cut, c);
+		most = extent > most ? extent : most;
+	}
+	return most;
+}
+
+bool zcci_cut_is_even(const zcci_cut *cut, int32_t *coord)
+{
+	int64_t extent = zcci_cut_extent(cut, 0);
+	for (*coord = first_to_compare(cut); *coord < cut->n_coords; ++*coord)
+		if (zcci_cut_extent(cut, *coord) != extent)
+			return false;
+	return true;
 }
 
 bool zcci_cut_replicates(const zcci_cut *cut)
@@ -157,7 +188,8 @@ static int32_t put(zcci_interval *out, int32_t n, const zcci_interval *next)
 {
 	zcci_interval *last = n > 0 ? &out[n - 1] : NULL;
 	if (last != NULL && last->start + last->length == next->start && last->local + last->length == next->local &&
-	    memcmp(last->low, next->low, sizeof last->low) == 0 && memcmp(last->high, next->high, sizeof last->high) == 0) {
+	    memcmp(last->low, next->low, sizeof last->low) == 0 &&
+	    memcmp(last->high, next->high, sizeof last->high) == 0) {
 		last->length += next->length;
 		return n;
 	}
@@ -165,7 +197,8 @@ static int32_t put(zcci_interval *out, int32_t n, const zcci_interval *next)
 	return n + 1;
 }
 
-int32_t zcci_cut_apply(const zcci_cut *cut, int32_t coord, const zcci_interval *intervals, int32_t n, zcci_interval *out)
+int32_t zcci_cut_apply(const zcci_cut *cut, int32_t coord, const zcci_interval *intervals, int32_t n,
+                       zcci_interval *out)
 {
 	int32_t n_parts = cut->starts != NULL ? 1 : cut->n_parts;
 	int32_t n_out = 0;
@@ -173,8 +206,8 @@ int32_t zcci_cut_apply(const zcci_cut *cut, int32_t coord, const zcci_interval *
 	for (int32_t p = 0, i = 0; p < n_parts; p++) {
 		share s;
 		if (cut->starts != NULL)
-			s = (share){cut->starts[coord], cut->starts[coord + 1], cut->starts[coord + 1] - cut->starts[coord], coord,
-			            coord + 1};
+			s = (share){cut->starts[coord], cut->starts[coord + 1],
+			            cut->starts[coord + 1] - cut->starts[coord], coord, coord + 1};
 		else
 			s = share_of(&cut->parts[p], cut->n_coords, coord);
 		int64_t begin = part_start + s.begin, end = part_start + s.end;

@@ -13,8 +13,8 @@ typedef struct zcci_cut {
 	const int64_t *starts; /* given extents: coordinate c takes starts[c] … starts[c + 1] − 1; NULL with parts */
 } zcci_cut;
 
-/* Consecutive elements of an axis that a shard stores consecutively. For every mesh axis that cuts this axis, coordinates
- * low … high − 1 store this very interval; the other mesh axes' entries are 0. */
+/* Consecutive elements of an axis that a shard stores consecutively. For every mesh axis that cuts this axis,
+ * coordinates low … high − 1 store this very interval; the other mesh axes' entries are 0. */
 typedef struct zcci_interval {
 	int64_t start; /* in the parameter */
 	int64_t length;
@@ -24,16 +24,25 @@ typedef struct zcci_interval {
 } zcci_interval;
 
 /* Refuses a cut that does not fit an axis of `extent` elements. `name` and `axis_name` are for the message. */
-zcc_status zcci_cut_check(const zcci_cut *cut, int64_t extent, const char *name, const char *axis_name, zcc_error *error);
+zcc_status zcci_cut_check(const zcci_cut *cut, int64_t extent, const char *name, const char *axis_name,
+                          zcc_error *error);
 
 /* Extent, padding included, that the cut leaves to a coordinate. */
 int64_t zcci_cut_extent(const zcci_cut *cut, int32_t coord);
 
+/* Extent of the coordinate that is left the most. */
+int64_t zcci_cut_most(const zcci_cut *cut);
+
+/* Whether all coordinates are left as much; where not, *coord is one that is left less or more than coordinate 0. */
+bool zcci_cut_is_even(const zcci_cut *cut, int32_t *coord);
+
 /* Whether some part is stored by more than one coordinate. */
 bool zcci_cut_replicates(const zcci_cut *cut);
 
-/* What the cut leaves to a coordinate of n intervals (ascending by local): at most n plus its parts (1 with given extents), merged
- * where they touch on both sides and have the same holders. `out` is another array. Returns how many. */
-int32_t zcci_cut_apply(const zcci_cut *cut, int32_t coord, const zcci_interval *intervals, int32_t n, zcci_interval *out);
+/* What the cut leaves to a coordinate of n intervals (ascending by local): at most n plus its parts (1 with given
+ * extents), merged where they touch on both sides and have the same holders. `out` is another array. Returns how many.
+ */
+int32_t zcci_cut_apply(const zcci_cut *cut, int32_t coord, const zcci_interval *intervals, int32_t n,
+                       zcci_interval *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Reads a map document (DESIGN, "Documents") into an explicit layout. */
+/* Reads a map document (README, "Documents") into an explicit layout. */
 #include "affine/explicit.h"
 
 #include <math.h>
@@ -12,13 +12,13 @@ typedef struct reader {
 	const zcc_json *document;
 	const zcc_json_node *nodes;
 	zcc_layout *layout;
-	zcci_explicit *map;      /* the parameter read */
+	zcci_explicit *map; /* the parameter read */
 	zcci_explicit_shard *shard;
-	int64_t number;          /* of the piece in its list */
+	int64_t number;              /* of the piece in its list */
 	zcci_explicit_piece *pieces; /* of the shard */
 	int64_t n_pieces;
 	int64_t capacity;
-	int32_t *ranks;          /* room for a list of ranks and its length before it */
+	int32_t *ranks; /* room for a list of ranks and its length before it */
 	int64_t ranks_capacity;
 	zcc_error *error;
 } reader;
@@ -43,12 +43,14 @@ static zcc_status find_member(const reader *r, int32_t node, const char *key, in
 {
 	static const char *const kinds[] = {"null", "false", "true", "a number", "a string", "an array", "an object"};
 	if (r->nodes[node].kind != ZCC_JSON_OBJECT)
-		return refuse(r, ZCC_EFORMAT, "an object with \"%s\" is expected, %s found", key, kinds[r->nodes[node].kind]);
+		return refuse(r, ZCC_EFORMAT, "an object with \"%s\" is expected, %s found", key,
+		              kinds[r->nodes[node].kind]);
 	*member = zcc_json_member(r->document, node, key);
 	if (*member < 0)
 		return refuse(r, ZCC_EFORMAT, "\"%s\" is missing", key);
 	if (r->nodes[*member].kind != kind)
-		return refuse(r, ZCC_EFORMAT, "\"%s\" is %s, expected %s", key, kinds[r->nodes[*member].kind], kinds[kind]);
+		return refuse(r, ZCC_EFORMAT, "\"%s\" is %s, expected %s", key, kinds[r->nodes[*member].kind],
+		              kinds[kind]);
 	return ZCC_OK;
 }
 
@@ -65,8 +67,8 @@ static zcc_status read_numbers(const reader *r, int32_t list, const char *what, 
 	if (r->nodes[list].kind != ZCC_JSON_ARRAY)
 		return refuse(r, ZCC_EFORMAT, "%s is no array", what);
 	if (r->nodes[list].n_children > ZCC_MAX_NDIM)
-		return refuse(r, ZCC_ELAYOUT, "%s has %d entries, at most %d axes are supported", what, r->nodes[list].n_children,
-		              ZCC_MAX_NDIM);
+		return refuse(r, ZCC_ELAYOUT, "%s has %d entries, at most %d axes are supported", what,
+		              r->nodes[list].n_children, ZCC_MAX_NDIM);
 	out->n = 0;
 	for (int32_t i = r->nodes[list].first_child; i >= 0; i = r->nodes[i].next) {
 		zcc_status status = read_integer(r, i, what, &out->at[out->n++]);
@@ -84,19 +86,22 @@ static zcc_status read_shape(const reader *r, int32_t node, const char *key, num
 		status = read_numbers(r, list, key, shape);
 	for (int32_t d = 0; status == ZCC_OK && d < shape->n; d++)
 		if (shape->at[d] < 0)
-			return refuse(r, ZCC_EMAP, "extent %lld of axis %d of %s is negative", (long long)shape->at[d], d, key);
+			return refuse(r, ZCC_EMAP, "extent %lld of axis %d of %s is negative", (long long)shape->at[d],
+			              d, key);
 	return status;
 }
 
 /* [offset, [strides]], a stride for each of ndim axes. */
-static zcc_status read_place(const reader *r, int32_t node, const char *key, int32_t ndim, int64_t *offset, numbers *strides)
+static zcc_status read_place(const reader *r, int32_t node, const char *key, int32_t ndim, int64_t *offset,
+                             numbers *strides)
 {
 	int32_t list = -1;
 	zcc_status status = find_member(r, node, key, ZCC_JSON_ARRAY, &list);
 	if (status != ZCC_OK)
 		return status;
 	if (r->nodes[list].n_children != 2)
-		return refuse(r, ZCC_EFORMAT, "\"%s\" has %d entries, expected [offset, [strides]]", key, r->nodes[list].n_children);
+		return refuse(r, ZCC_EFORMAT, "\"%s\" has %d entries, expected [offset, [strides]]", key,
+		              r->nodes[list].n_children);
 	int32_t first = r->nodes[list].first_child;
 	status = read_integer(r, first, key, offset);
 	if (status == ZCC_OK)
@@ -129,8 +134,8 @@ static zcc_status refuse_strides(const reader *r, const char *key, const numbers
 }
 
 /* The index of the first element, where the block at that offset lies inside an array of that shape. */
-static zcc_status find_origin(const reader *r, const char *key, int64_t offset, const numbers *block, const int64_t *shape,
-                              const int64_t *strides, int64_t elems, int64_t *origin)
+static zcc_status find_origin(const reader *r, const char *key, int64_t offset, const numbers *block,
+                              const int64_t *shape, const int64_t *strides, int64_t elems, int64_t *origin)
 {
 	char texts[2][160];
 	int64_t rest = offset;
@@ -151,8 +156,8 @@ static zcc_status find_origin(const reader *r, const char *key, int64_t offset, 
 static zcc_status check_run(const reader *r, const char *key, int64_t offset, int64_t run, int64_t elems)
 {
 	if (offset > elems || run > elems - offset)
-		return refuse(r, ZCC_EMAP, "\"%s\": %lld elements from offset %lld on reach past the %lld there are", key,
-		              (long long)run, (long long)offset, (long long)elems);
+		return refuse(r, ZCC_EMAP, "\"%s\": %lld elements from offset %lld on reach past the %lld there are",
+		              key, (long long)run, (long long)offset, (long long)elems);
 	return ZCC_OK;
 }
 
@@ -202,14 +207,15 @@ static zcc_status add_block(reader *r, zcc_piece *piece, const numbers *shape, i
 	const zcc_param_info *info = &r->map->base.info;
 	const zcci_explicit_shard *shard = r->shard;
 	int64_t dense[ZCC_MAX_NDIM], run, in_shard[ZCC_MAX_NDIM];
-	zcc_status status = find_origin(r, "source", source, shape, info->shape_elems, r->map->base.strides_elems, info->elems,
-	                                piece->origin_elems);
+	zcc_status status = find_origin(r, "source", source, shape, info->shape_elems, r->map->base.strides_elems,
+	                                info->elems, piece->origin_elems);
 	if (status != ZCC_OK)
 		return status;
 	zcci_row_major(shape->n, shape->at, dense, &run); /* fits: it lies in the parameter */
 	const int64_t *strides = shard->ndim == shape->n ? shard->strides_elems : dense;
 	if (!strides_are(dest_strides, shape, strides))
-		return refuse_strides(r, "dest", dest_strides, strides, strides == dense ? "piece, dense in the flat shard" : "shard");
+		return refuse_strides(r, "dest", dest_strides, strides,
+		                      strides == dense ? "piece, dense in the flat shard" : "shard");
 	if (strides == dense)
 		status = check_run(r, "dest", dest, run, shard->elems);
 	else
@@ -312,7 +318,8 @@ static zcc_status read_piece(reader *r, int32_t node)
 		return status;
 	bool whole = shape.n == info->ndim, run = !whole && shape.n == 1;
 	if ((!whole && !run) || (r->shard->ndim != shape.n && (run || r->shard->ndim != 1)))
-		return refuse(r, ZCC_ELAYOUT, "a piece of %d axes between a parameter of %d and a shard of %d axes is not supported",
+		return refuse(r, ZCC_ELAYOUT,
+		              "a piece of %d axes between a parameter of %d and a shard of %d axes is not supported",
 		              shape.n, info->ndim, r->shard->ndim);
 	static const int64_t one[1] = {1};
 	const int64_t *wanted = run ? one : r->map->base.strides_elems;
@@ -498,7 +505,8 @@ static zcc_status read_document(reader *r)
 		if (name == NULL)
 			return no_memory(r);
 		if (*name == '\0' || zcc_layout_find(r->layout, name) >= 0)
-			return refuse(r, ZCC_EFORMAT, "parameter \"%s\" %s", name, *name == '\0' ? "has no name" : "is there twice");
+			return refuse(r, ZCC_EFORMAT, "parameter \"%s\" %s", name,
+			              *name == '\0' ? "has no name" : "is there twice");
 		status = read_param(r, i, name);
 		if (status != ZCC_OK)
 			return zcci_context(r->error, status, "parameter %s", name);

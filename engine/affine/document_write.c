@@ -1,4 +1,4 @@
-/* Writes a layout of any kind as a map document (DESIGN, "Documents"). */
+/* Writes a layout of any kind as a map document (README, "Documents"). */
 #include "affine/map.h"
 
 #include <stdio.h>

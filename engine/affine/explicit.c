@@ -73,8 +73,8 @@ static zcc_status refuse_cuts(const zcci_explicit *map, zcc_error *error)
 	char texts[4][160];
 	int32_t ndim = map->base.info.ndim;
 	return zcci_fail(error, ZCC_ELAYOUT, 0, "layout blocks",
-	                 "parameter %s: replicas are cut at different boundaries, which a source must not be: the block at %s of shape "
-	                 "%s on rank %d overlaps the one at %s of shape %s on rank %d",
+	                 "parameter %s: replicas are cut at different boundaries, which a source must not be: the "
+	                 "block at %s of shape %s on rank %d overlaps the one at %s of shape %s on rank %d",
 	                 map->base.info.name, zcci_list_text(texts[0], sizeof texts[0], here->origin_elems, ndim),
 	                 zcci_list_text(texts[1], sizeof texts[1], here->shape_elems, ndim), map->cut_here_rank,
 	                 zcci_list_text(texts[2], sizeof texts[2], there->origin_elems, ndim),
@@ -94,8 +94,8 @@ static zcc_status explicit_blocks(const zcci_map *base, zcci_arena *arena, zcci_
 			n += map->shards[s].pieces[i].piece.holders[0] == map->shards[s].rank;
 	zcci_block *all = zcci_arena_alloc(arena, n, sizeof *all);
 	if (all == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, "layout blocks", "parameter %s: no memory for %lld blocks", base->info.name,
-		                 (long long)n);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "layout blocks", "parameter %s: no memory for %lld blocks",
+		                 base->info.name, (long long)n);
 	n = 0;
 	for (int32_t s = 0; s < map->n_shards; s++) {
 		for (int64_t i = 0; i < map->shards[s].n_pieces; i++) {
@@ -103,7 +103,8 @@ static zcc_status explicit_blocks(const zcci_map *base, zcci_arena *arena, zcci_
 			if (piece->holders[0] != map->shards[s].rank)
 				continue;
 			zcci_block *block = &all[n++];
-			*block = (zcci_block){.scale = piece->scale, .n_holders = piece->n_holders, .holders = piece->holders};
+			*block = (zcci_block){
+			        .scale = piece->scale, .n_holders = piece->n_holders, .holders = piece->holders};
 			memcpy(block->origin_elems, piece->origin_elems, sizeof block->origin_elems);
 			memcpy(block->shape_elems, piece->shape_elems, sizeof block->shape_elems);
 		}

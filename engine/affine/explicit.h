@@ -23,7 +23,8 @@ typedef struct zcci_explicit {
 	zcci_map base;
 	int32_t n_shards;
 	zcci_explicit_shard *shards; /* ascending rank */
-	/* Pieces of two ranks that share elements but are different boxes, or NULL: fine in a target, not supported in a source. */
+	/* Pieces of two ranks that share elements but are different boxes, or NULL: fine in a target, not supported in
+	 * a source. */
 	const zcc_piece *cut_here;
 	const zcc_piece *cut_there;
 	int32_t cut_here_rank;
@@ -35,12 +36,12 @@ extern const zcci_map_ops zcci_explicit_ops;
 /* The parameter's shard on a rank, NULL where there is none. */
 const zcci_explicit_shard *zcci_explicit_shard_of(const zcci_explicit *map, int32_t rank);
 
-/* The list of n ascending ranks, kept by the layout; equal lists give equal pointers. ranks[-1] must be there and is written. NULL: no
- * memory. */
+/* The list of n ascending ranks, kept by the layout; equal lists give equal pointers. ranks[-1] must be there and is
+ * written. NULL: no memory. */
 const int32_t *zcci_explicit_holders(zcci_explicit *map, int32_t *ranks, int32_t n);
 
-/* Sorts the pieces of every shard and checks coverage, tiling, agreement (validate.c); bounds are the reader's. Sets cut_here and
- * cut_there. A map that passed stays valid: nothing changes it. */
+/* Sorts the pieces of every shard and checks coverage, tiling, agreement (validate.c); bounds are the reader's. Sets
+ * cut_here and cut_there. A map that passed stays valid: nothing changes it. */
 zcc_status zcci_explicit_finish(zcci_explicit *map, zcc_error *error);
 
 #endif

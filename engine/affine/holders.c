@@ -53,7 +53,8 @@ static entry *seek(entry *slots, int64_t n_slots, uint64_t hash, const void *key
 {
 	int64_t i = (int64_t)(hash & (uint64_t)(n_slots - 1));
 	while (slots[i].key != NULL) {
-		if (slots[i].hash == hash && slots[i].key_bytes == key_bytes && memcmp(slots[i].key, key, (size_t)key_bytes) == 0)
+		if (slots[i].hash == hash && slots[i].key_bytes == key_bytes &&
+		    memcmp(slots[i].key, key, (size_t)key_bytes) == 0)
 			break;
 		i = (i + 1) & (n_slots - 1);
 	}

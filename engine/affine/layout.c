@@ -91,8 +91,8 @@ static bool reserve(void *list, int32_t n, int32_t *capacity)
 	return true;
 }
 
-static zcc_status check_mesh(int32_t base_rank, int32_t n_axes, const char *names, const int64_t *sizes, int64_t *n_ranks,
-                             zcc_error *error)
+static zcc_status check_mesh(int32_t base_rank, int32_t n_axes, const char *names, const int64_t *sizes,
+                             int64_t *n_ranks, zcc_error *error)
 {
 	if (n_axes < 1 || n_axes > ZCCI_MAX_AXES)
 		return zcci_fail(error, ZCC_EINVAL, 0, "layout add mesh", "a mesh of %d axes, 1 to %d allowed", n_axes,
@@ -105,26 +105,28 @@ static zcc_status check_mesh(int32_t base_rank, int32_t n_axes, const char *name
 	for (const char *c = names; *c != '\0'; c++)
 		n_names += *c == ',';
 	if (n_names != n_axes)
-		return zcci_fail(error, ZCC_EINVAL, 0, "layout add mesh", "%d axis names in \"%s\" for %d axes", n_names, names,
-		                 n_axes);
+		return zcci_fail(error, ZCC_EINVAL, 0, "layout add mesh", "%d axis names in \"%s\" for %d axes",
+		                 n_names, names, n_axes);
 	int64_t product = 1;
 	for (int32_t a = 0; a < n_axes; a++) {
 		if (sizes[a] < 1)
-			return zcci_fail(error, ZCC_EINVAL, 0, "layout add mesh", "axis %d of mesh \"%s\" has size %lld, at least 1 needed",
-			                 a, names, (long long)sizes[a]);
+			return zcci_fail(error, ZCC_EINVAL, 0, "layout add mesh",
+			                 "axis %d of mesh \"%s\" has size %lld, at least 1 needed", a, names,
+			                 (long long)sizes[a]);
 		if (zcci_mul_overflows(product, sizes[a], &product))
-			return zcci_fail(error, ZCC_EOVERFLOW, 0, "layout add mesh", "the sizes of mesh \"%s\" multiply to over 2^63",
-			                 names);
+			return zcci_fail(error, ZCC_EOVERFLOW, 0, "layout add mesh",
+			                 "the sizes of mesh \"%s\" multiply to over 2^63", names);
 	}
 	if (product > MAX_RANKS || base_rank > INT32_MAX - product)
 		return zcci_fail(error, ZCC_EINVAL, 0, "layout add mesh",
-		                 "mesh \"%s\" has %lld ranks from rank %d on; at most %d ranks up to rank %d allowed", names,
-		                 (long long)product, base_rank, MAX_RANKS, INT32_MAX);
+		                 "mesh \"%s\" has %lld ranks from rank %d on; at most %d ranks up to rank %d allowed",
+		                 names, (long long)product, base_rank, MAX_RANKS, INT32_MAX);
 	*n_ranks = product;
 	return ZCC_OK;
 }
 
-static zcci_mesh *make_mesh(zcc_layout *layout, int32_t base_rank, int32_t n_axes, const char *names, const int64_t *sizes)
+static zcci_mesh *make_mesh(zcc_layout *layout, int32_t base_rank, int32_t n_axes, const char *names,
+                            const int64_t *sizes)
 {
 	zcci_mesh *mesh = zcci_arena_alloc(layout->arena, 1, sizeof *mesh);
 	char *text = zcci_arena_strdup(layout->arena, names);
@@ -255,19 +257,21 @@ zcc_status zcci_map_init(zcc_layout *layout, zcci_map *map, const char *name, in
 	if (zcc_dtype_bytes(dtype) == 0)
 		return zcci_fail(error, ZCC_EINVAL, 0, "layout add param", "parameter %s: %d is no dtype", name, dtype);
 	if (ndim < 0 || ndim > ZCC_MAX_NDIM)
-		return zcci_fail(error, ZCC_EINVAL, 0, "layout add param", "parameter %s has %d axes, 0 to %d allowed", name, ndim,
-		                 ZCC_MAX_NDIM);
+		return zcci_fail(error, ZCC_EINVAL, 0, "layout add param", "parameter %s has %d axes, 0 to %d allowed",
+		                 name, ndim, ZCC_MAX_NDIM);
 	for (int32_t d = 0; d < ndim; d++) {
 		if (shape_elems[d] < 0)
-			return zcci_fail(error, ZCC_EINVAL, 0, "layout add param", "parameter %s: extent %lld of axis %d is negative",
-			                 name, (long long)shape_elems[d], d);
+			return zcci_fail(error, ZCC_EINVAL, 0, "layout add param",
+			                 "parameter %s: extent %lld of axis %d is negative", name,
+			                 (long long)shape_elems[d], d);
 		map->info.shape_elems[d] = shape_elems[d];
 	}
 	int64_t bytes;
 	if (zcci_row_major(ndim, shape_elems, map->strides_elems, &map->info.elems) ||
 	    zcci_mul_overflows(map->info.elems, zcc_dtype_bytes(dtype), &bytes)) {
 		char text[256];
-		return zcci_fail(error, ZCC_EOVERFLOW, 0, "layout add param", "parameter %s: shape %s is over 2^63 bytes", name,
+		return zcci_fail(error, ZCC_EOVERFLOW, 0, "layout add param",
+		                 "parameter %s: shape %s is over 2^63 bytes", name,
 		                 zcci_list_text(text, sizeof text, shape_elems, ndim));
 	}
 	map->info.name = name;
@@ -316,7 +320,8 @@ static zcc_status check_param(const zcc_layout *layout, int32_t param, const cha
 {
 	if (param >= 0 && param < layout->n_maps)
 		return ZCC_OK;
-	return zcci_fail(error, ZCC_EINVAL, 0, operation, "parameter %d asked for, the layout has %d", param, layout->n_maps);
+	return zcci_fail(error, ZCC_EINVAL, 0, operation, "parameter %d asked for, the layout has %d", param,
+	                 layout->n_maps);
 }
 
 static zcc_status check_rank(const zcc_layout *layout, int32_t param, int32_t rank, const char *operation,
@@ -325,9 +330,10 @@ static zcc_status check_rank(const zcc_layout *layout, int32_t param, int32_t ra
 	zcc_status status = check_param(layout, param, operation, error);
 	if (status != ZCC_OK || find_rank(layout, rank) >= 0)
 		return status;
-	return zcci_fail(error, ZCC_EINVAL, 0, operation, "parameter %s: rank %d is none of the layout's %d ranks (%d to %d)",
-	                 layout->maps[param]->info.name, rank, layout->n_ranks, layout->n_ranks > 0 ? layout->ranks[0] : 0,
-	                 layout->n_ranks > 0 ? layout->ranks[layout->n_ranks - 1] : -1);
+	return zcci_fail(
+	        error, ZCC_EINVAL, 0, operation, "parameter %s: rank %d is none of the layout's %d ranks (%d to %d)",
+	        layout->maps[param]->info.name, rank, layout->n_ranks, layout->n_ranks > 0 ? layout->ranks[0] : 0,
+	        layout->n_ranks > 0 ? layout->ranks[layout->n_ranks - 1] : -1);
 }
 
 zcc_status zcc_layout_param(const zcc_layout *layout, int32_t param, zcc_param_info *info, zcc_error *error)
@@ -338,7 +344,8 @@ zcc_status zcc_layout_param(const zcc_layout *layout, int32_t param, zcc_param_i
 	return status;
 }
 
-zcc_status zcc_layout_shard(const zcc_layout *layout, int32_t param, int32_t rank, zcc_shard_info *info, zcc_error *error)
+zcc_status zcc_layout_shard(const zcc_layout *layout, int32_t param, int32_t rank, zcc_shard_info *info,
+                            zcc_error *error)
 {
 	zcc_status status = check_rank(layout, param, rank, "layout shard", error);
 	if (status != ZCC_OK)

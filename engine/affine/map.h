@@ -48,8 +48,9 @@ struct zcci_map {
 zcci_arena *zcci_layout_arena(zcc_layout *layout);
 /* NULL where there is no such mesh. */
 const zcci_mesh *zcci_layout_mesh(const zcc_layout *layout, int32_t mesh);
-/* Fills the members that every kind has: holders, info, strides. The name is borrowed until zcci_layout_append copies it. Refuses a name that is taken or empty,
- * an unknown dtype, too many axes, negative extents, sizes that do not fit 63 bits. */
+/* Fills the members that every kind has: holders, info, strides. The name is borrowed until zcci_layout_append copies
+ * it. Refuses a name that is taken or empty, an unknown dtype, too many axes, negative extents, sizes that do not fit
+ * 63 bits. */
 zcc_status zcci_map_init(zcc_layout *layout, zcci_map *map, const char *name, int32_t dtype, int32_t ndim,
                          const int64_t *shape_elems, zcc_error *error);
 /* Puts a finished map, made in the layout's arena, at the end; *param is its index. */
@@ -59,7 +60,8 @@ zcc_status zcci_layout_add_ranks(zcc_layout *layout, const int32_t *ranks, int32
 
 /* ---- structured.c, explicit.c ---- */
 
-zcc_status zcci_structured_create(zcc_layout *layout, const zcc_param_options *options, zcci_map **map, zcc_error *error);
+zcc_status zcci_structured_create(zcc_layout *layout, const zcc_param_options *options, zcci_map **map,
+                                  zcc_error *error);
 
 /* ---- geometry every kind uses (layout.c) ---- */
 

@@ -204,6 +204,17 @@ static int64_t merge_simplified(zcci_merger *m, zcc_segment *segments, int64_t n
 	return drop_joined(segments, n);
 }
 
+/* One way of joining can make what the other joins. */
+static int64_t merge_fully(zcci_merger *m, zcc_segment *segments, int64_t n)
+{
+	for (int64_t before = n + 1; n > 1 && n < before;) {
+		before = n;
+		n = merge_simplified(m, segments, n);
+		n = merge_plain(m, segments, n);
+	}
+	return n;
+}
+
 static bool reserve(zcci_merger *m, int64_t n)
 {
 	m->n_slots = 16;
@@ -230,15 +241,11 @@ zcc_status zcci_merge_segments(zcci_merger *m, zcc_segment *segments, int64_t *n
 	if (n > INT32_MAX / 4 || !reserve(m, n))
 		return zcci_fail(error, ZCC_ENOMEM, 0, "plan build", "no memory to merge %lld segments", (long long)n);
 	memcpy(m->other, segments, (size_t)n * sizeof *segments);
-	int64_t stacks = merge_plain(m, segments, n);
-	if (stacks > 1)
-		stacks = merge_simplified(m, segments, stacks);
+	int64_t stacks = merge_fully(m, segments, merge_plain(m, segments, n));
 	*n_segments = stacks;
 	if (stacks == 1)
 		return ZCC_OK;
-	int64_t runs = merge_simplified(m, m->other, n);
-	runs = merge_plain(m, m->other, runs);
-	runs = merge_simplified(m, m->other, runs);
+	int64_t runs = merge_fully(m, m->other, merge_simplified(m, m->other, n));
 	if (runs < stacks) {
 		memcpy(segments, m->other, (size_t)runs * sizeof *segments);
 		*n_segments = runs;

@@ -13,8 +13,8 @@ int32_t zcci_nest(int32_t ndim, const int64_t *shape, int64_t begin, int64_t end
 		return 1;
 	int32_t n = 0;
 	for (int64_t at = begin; at < end;) {
-		/* The outermost axis along which whole steps fit: the run climbs from the innermost axis and comes down again, each axis
-		 * giving at most one box on either way. */
+		/* The outermost axis along which whole steps fit: the run climbs from the innermost axis and comes down
+		 * again, each axis giving at most one box on either way. */
 		int32_t axis = 0;
 		while (at % strides[axis] != 0 || strides[axis] > end - at)
 			axis++;

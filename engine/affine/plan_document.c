@@ -1,4 +1,4 @@
-/* A plan as a document (DESIGN, "Documents") and as one number. */
+/* A plan as a document (README, "Documents") and as one number. */
 #include "affine/plan_impl.h"
 
 #include <string.h>

@@ -9,7 +9,8 @@
 
 static zcc_status no_memory(const zcci_structured *map, zcc_error *error)
 {
-	return zcci_fail(error, ZCC_ENOMEM, 0, "layout map", "parameter %s: no memory for its pieces", map->base.info.name);
+	return zcci_fail(error, ZCC_ENOMEM, 0, "layout map", "parameter %s: no memory for its pieces",
+	                 map->base.info.name);
 }
 
 /* What the holders of a piece follow from; equal keys, equal lists. Compared as bytes, so it is zeroed first. */
@@ -228,8 +229,8 @@ static zcc_status structured_count(const zcci_map *base, int64_t *n_pieces, zcc_
 	return status;
 }
 
-/* zcci_structured_create refuses whatever could break a rule: parts add up to the axis, every unit has a coordinate, and replicas are
- * cut at the same places. */
+/* zcci_structured_create refuses whatever could break a rule: parts add up to the axis, every unit has a coordinate,
+ * and replicas are cut at the same places. */
 static zcc_status structured_validate(const zcci_map *base, zcc_error *error)
 {
 	(void)base;

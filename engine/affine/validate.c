@@ -1,5 +1,5 @@
-/* Coverage, tiling and agreement of an explicit map, exact to the element but by geometry: what identical boxes say is compared once, and
- * only boxes that overlap without being identical are intersected. */
+/* Coverage, tiling and agreement of an explicit map, exact to the element but by geometry: what identical boxes say is
+ * compared once, and only boxes that overlap without being identical are intersected. */
 #include "affine/explicit.h"
 
 #include <stdio.h>
@@ -29,13 +29,13 @@ typedef struct check {
 	group *groups;
 	int64_t n_groups;
 	zcci_box *boxes; /* of the groups */
-	int64_t at;       /* the group looked at */
-	__int128 stored;  /* elements of it that ranks of other groups store, rank by rank */
+	int64_t at;      /* the group looked at */
+	__int128 stored; /* elements of it that ranks of other groups store, rank by rank */
 } check;
 
-#define refuse(check, format, ...) \
-	zcci_fail((check)->error, ZCC_EMAP, 0, "layout validate", "parameter %s, " format, (check)->map->base.info.name, \
-	          __VA_ARGS__)
+#define refuse(check, format, ...)                                                                                     \
+	zcci_fail((check)->error, ZCC_EMAP, 0, "layout validate", "parameter %s, " format,                             \
+	          (check)->map->base.info.name, __VA_ARGS__)
 
 static zcc_status no_memory(const check *c)
 {
@@ -46,8 +46,8 @@ static zcc_status no_memory(const check *c)
 static zcc_status too_intricate(const check *c)
 {
 	return zcci_fail(c->error, ZCC_ELAYOUT, 0, "layout validate",
-	                 "parameter %s: its %lld pieces overlap in too intricate a way to be checked", c->map->base.info.name,
-	                 (long long)c->n_refs);
+	                 "parameter %s: its %lld pieces overlap in too intricate a way to be checked",
+	                 c->map->base.info.name, (long long)c->n_refs);
 }
 
 typedef struct box_text {
@@ -94,11 +94,13 @@ static zcc_status refuse_twice(void *context, int64_t k)
 	const tiling *t = context;
 	const zcci_explicit_piece *a = &t->shard->pieces[t->at], *b = &t->shard->pieces[k];
 	return refuse(t->check,
-	              "rank %d: pieces %lld and %lld both claim %lld elements of the shard; they are at offsets %lld and %lld of its %lld "
+	              "rank %d: pieces %lld and %lld both claim %lld elements of the shard; they are at offsets %lld "
+	              "and %lld of its %lld "
 	              "elements",
 	              t->shard->rank, (long long)a->number, (long long)b->number,
 	              (long long)zcci_box_common(t->shard->ndim, &t->boxes[t->at], &t->boxes[k]),
-	              (long long)a->piece.dest_offset_elems, (long long)b->piece.dest_offset_elems, (long long)t->shard->elems);
+	              (long long)a->piece.dest_offset_elems, (long long)b->piece.dest_offset_elems,
+	              (long long)t->shard->elems);
 }
 
 /* Where the piece lies in the shard: a box of as many axes, or a run of a flat one. */
@@ -174,14 +176,18 @@ static zcc_status compare_pieces(const check *c, const ref *a, const ref *b)
 		              describe(c, q, &texts[1]));
 	if (p->holders != q->holders)
 		return refuse(c,
-		              "rank %d, piece %lld (%s) and rank %d, piece %lld (%s) share elements but list different locations: %d and "
+		              "rank %d, piece %lld (%s) and rank %d, piece %lld (%s) share elements but list different "
+		              "locations: %d and "
 		              "%d ranks, the first %d and %d",
-		              a->rank, (long long)a->piece->number, describe(c, p, &texts[0]), b->rank, (long long)b->piece->number,
-		              describe(c, q, &texts[1]), p->n_holders, q->n_holders, p->holders[0], q->holders[0]);
+		              a->rank, (long long)a->piece->number, describe(c, p, &texts[0]), b->rank,
+		              (long long)b->piece->number, describe(c, q, &texts[1]), p->n_holders, q->n_holders,
+		              p->holders[0], q->holders[0]);
 	if (p->scale != q->scale)
-		return refuse(c, "rank %d, piece %lld (%s) and rank %d, piece %lld (%s) share elements but have scales %g and %g",
-		              a->rank, (long long)a->piece->number, describe(c, p, &texts[0]), b->rank, (long long)b->piece->number,
-		              describe(c, q, &texts[1]), p->scale, q->scale);
+		return refuse(c,
+		              "rank %d, piece %lld (%s) and rank %d, piece %lld (%s) share elements but have scales %g "
+		              "and %g",
+		              a->rank, (long long)a->piece->number, describe(c, p, &texts[0]), b->rank,
+		              (long long)b->piece->number, describe(c, q, &texts[1]), p->scale, q->scale);
 	return ZCC_OK;
 }
 
@@ -260,11 +266,13 @@ static zcc_status refuse_false_holder(const check *c, const ref *r)
 			rank = piece->holders[h];
 	}
 	box_text text;
-	return refuse(c, "rank %d, piece %lld (%s) lists rank %d as a location, which stores %lld of its %lld elements", r->rank,
-	              (long long)r->piece->number, describe(c, piece, &text), rank, (long long)stored, (long long)elems);
+	return refuse(c, "rank %d, piece %lld (%s) lists rank %d as a location, which stores %lld of its %lld elements",
+	              r->rank, (long long)r->piece->number, describe(c, piece, &text), rank, (long long)stored,
+	              (long long)elems);
 }
 
-/* Every rank listed stores every element of the box: as each stores an element once and all list the same, counting is enough. */
+/* Every rank listed stores every element of the box: as each stores an element once and all list the same, counting is
+ * enough. */
 static zcc_status check_group(check *c, zcci_boxtree *tree)
 {
 	const group *g = &c->groups[c->at];

@@ -111,7 +111,8 @@ static bool find_intervals(const zcci_structured *map, const int32_t *coords, lo
 /* ---- walking the pieces ---- */
 
 /* The pieces that lie in one box of the shard, in its order. */
-static zcc_status visit_box(const zcci_structured *map, const int32_t *coords, const local *shard, const zcci_box *box, zcci_visit each, void *context)
+static zcc_status visit_box(const zcci_structured *map, const int32_t *coords, const local *shard, const zcci_box *box,
+                            zcci_visit each, void *context)
 {
 	int32_t ndim = map->base.info.ndim;
 	int32_t first[ZCC_MAX_NDIM], last[ZCC_MAX_NDIM], at[ZCC_MAX_NDIM];
@@ -159,7 +160,8 @@ static zcc_status visit_box(const zcci_structured *map, const int32_t *coords, c
 }
 
 /* All pieces of the shard at these coordinates, ascending dest offset. Stops at the first status that is not ok. */
-zcc_status zcci_structured_walk(const zcci_structured *map, const int32_t *coords, zcci_visit each, void *context, zcc_error *error)
+zcc_status zcci_structured_walk(const zcci_structured *map, const int32_t *coords, zcci_visit each, void *context,
+                                zcc_error *error)
 {
 	local shard;
 	find_shape(map, coords, &shard);

@@ -14,9 +14,9 @@
 struct zcc_json {
 	int64_t n_nodes;
 	zcc_json_node *nodes;
-	char *text;        /* first the text, then all keys and strings */
-	int64_t n_slots;   /* a power of two */
-	int32_t *slots;    /* open addressing over (parent, key): node index, or -1 */
+	char *text;      /* first the text, then all keys and strings */
+	int64_t n_slots; /* a power of two */
+	int32_t *slots;  /* open addressing over (parent, key): node index, or -1 */
 };
 
 /* The slot that holds the member or where it would go. */
@@ -28,7 +28,8 @@ static int64_t probe(const zcc_json *document, int32_t parent, const char *key, 
 		if (document->slots[slot] < 0)
 			return slot;
 		const zcc_json_node *node = &document->nodes[document->slots[slot]];
-		if (node->parent == parent && node->key_bytes == key_bytes && memcmp(node->key, key, (size_t)key_bytes) == 0)
+		if (node->parent == parent && node->key_bytes == key_bytes &&
+		    memcmp(node->key, key, (size_t)key_bytes) == 0)
 			return slot;
 	}
 }
@@ -45,7 +46,8 @@ static zcc_status make_slots(zcc_json *document, int64_t n_keys)
 	return ZCC_OK;
 }
 
-/* Copies a string to the pool that replaces the text: unescaped and with a NUL it is never longer than it was there, quoted. */
+/* Copies a string to the pool that replaces the text: unescaped and with a NUL it is never longer than it was there,
+ * quoted. */
 static const char *keep(char **pool, const char *string, int64_t *bytes)
 {
 	char *copy = *pool;
@@ -84,8 +86,8 @@ static zcc_status index_member(zcc_json *document, int32_t index, const char *wh
 	const zcc_json_node *node = &document->nodes[index];
 	int64_t slot = probe(document, node->parent, node->key, node->key_bytes);
 	if (document->slots[slot] >= 0)
-		return zcci_fail(error, ZCC_EFORMAT, 0, "json parse", "%s: the key \"%s\" is there twice in one object", what,
-		                 node->key);
+		return zcci_fail(error, ZCC_EFORMAT, 0, "json parse", "%s: the key \"%s\" is there twice in one object",
+		                 what, node->key);
 	document->slots[slot] = index;
 	return ZCC_OK;
 }
@@ -136,7 +138,8 @@ static zcc_status flatten(zcc_json *document, const cJSON *root, const zcci_json
 }
 
 /* document->text is the text; all of it is in nodes afterwards. */
-static zcc_status build(zcc_json *document, int64_t text_bytes, const zcci_json_scan *scan, const char *what, zcc_error *error)
+static zcc_status build(zcc_json *document, int64_t text_bytes, const zcci_json_scan *scan, const char *what,
+                        zcc_error *error)
 {
 	document->n_nodes = scan->n_values;
 	document->nodes = zcci_malloc(scan->n_values * (int64_t)sizeof *document->nodes);
@@ -156,10 +159,11 @@ static zcc_status build(zcc_json *document, int64_t text_bytes, const zcci_json_
 zcc_status zcc_json_parse(const char *text, int64_t text_bytes, const char *what, zcc_json **document, zcc_error *error)
 {
 	if (text_bytes < 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, "json parse", "%s: %lld bytes of text", what, (long long)text_bytes);
+		return zcci_fail(error, ZCC_EINVAL, 0, "json parse", "%s: %lld bytes of text", what,
+		                 (long long)text_bytes);
 	if (text_bytes > MAX_TEXT_BYTES)
-		return zcci_fail(error, ZCC_EFORMAT, 0, "json parse", "%s: %lld bytes of text; at most %lld are read", what,
-		                 (long long)text_bytes, (long long)MAX_TEXT_BYTES);
+		return zcci_fail(error, ZCC_EFORMAT, 0, "json parse", "%s: %lld bytes of text; at most %lld are read",
+		                 what, (long long)text_bytes, (long long)MAX_TEXT_BYTES);
 	zcc_json *made = zcci_calloc(1, sizeof *made);
 	if (made != NULL)
 		made->text = zcci_malloc(text_bytes + 1);

@@ -30,8 +30,8 @@ fault_at(const scanner *s, int64_t at, int32_t line, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(reason, sizeof reason, format, args);
 	va_end(args);
-	return zcci_fail_at(s->error, ZCC_EFORMAT, 0, "json parse", __FILE__, line, "%s: byte %lld: %s", s->what, (long long)at,
-	                    reason);
+	return zcci_fail_at(s->error, ZCC_EFORMAT, 0, "json parse", __FILE__, line, "%s: byte %lld: %s", s->what,
+	                    (long long)at, reason);
 }
 
 static zcc_status unexpected(const scanner *s, const char *wanted)
@@ -61,7 +61,9 @@ static int32_t hex4(const scanner *s, int64_t at)
 	int32_t value = 0;
 	for (int64_t i = at; i < at + 4; i++) {
 		char c = i < s->bytes ? s->text[i] : '\0';
-		int32_t digit = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+		int32_t digit = c >= '0' && c <= '9'                 ? c - '0'
+		                : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+		                                                     : -1;
 		if (digit < 0)
 			return -1;
 		value = value * 16 + digit;
@@ -143,8 +145,8 @@ static zcc_status keep_number(scanner *s, int64_t start, bool whole)
 		int64_t room = scan->numbers_room > 0 ? scan->numbers_room * 2 : 64;
 		zcci_json_number *numbers = zcci_realloc(scan->numbers, room, sizeof *numbers);
 		if (numbers == NULL)
-			return zcci_fail(s->error, ZCC_ENOMEM, 0, "json parse", "%s: no memory for %lld numbers", s->what,
-			                 (long long)room);
+			return zcci_fail(s->error, ZCC_ENOMEM, 0, "json parse", "%s: no memory for %lld numbers",
+			                 s->what, (long long)room);
 		scan->numbers = numbers;
 		scan->numbers_room = room;
 	}
@@ -153,8 +155,8 @@ static zcc_status keep_number(scanner *s, int64_t start, bool whole)
 	zcci_json_number *number = &scan->numbers[scan->n_numbers];
 	*number = (zcci_json_number){.number = zcci_number_read(literal)};
 	if (!isfinite(number->number))
-		return fault(s, start, "the number %.*s%s is too large for a double", length > 40 ? 40 : (int)length, literal,
-		             length > 40 ? "…" : "");
+		return fault(s, start, "the number %.*s%s is too large for a double", length > 40 ? 40 : (int)length,
+		             literal, length > 40 ? "…" : "");
 	/* -0 is a double only: as an integer it would lose its sign. */
 	if (whole && !(literal[0] == '-' && literal[1] == '0'))
 		number->is_integer = read_integer(literal, length, &number->integer);
@@ -258,7 +260,8 @@ static char closing(const scanner *s)
 	return s->open[s->depth - 1] == '{' ? '}' : ']';
 }
 
-/* After a complete value: closes what ends here, or steps over the comma to the next value of the innermost that stays open. */
+/* After a complete value: closes what ends here, or steps over the comma to the next value of the innermost that stays
+ * open. */
 static zcc_status scan_after(scanner *s)
 {
 	for (;;) {

@@ -1,5 +1,5 @@
-/* The syntax of a JSON text, checked in one pass before cJSON builds its tree. cJSON alone lets through control characters, invalid
- * UTF-8 and odd numbers, reads numbers through a buffer of 63 characters and knows no integers. */
+/* The syntax of a JSON text, checked in one pass before cJSON builds its tree. cJSON alone lets through control
+ * characters, invalid UTF-8 and odd numbers, reads numbers through a buffer of 63 characters and knows no integers. */
 #ifndef ZCCI_JSON_SCAN_H
 #define ZCCI_JSON_SCAN_H
 
@@ -23,8 +23,8 @@ typedef struct zcci_json_scan {
 	zcci_json_number *numbers; /* in document order; freed by the caller, after a fault too */
 } zcci_json_scan;
 
-/* Checks text[0 … bytes), which is followed by a NUL, against RFC 8259, and overwrites every number in it with a 0 and spaces: the
- * values are in scan->numbers. Refusals as in zcc/json.h. scan starts zeroed. */
+/* Checks text[0 … bytes), which is followed by a NUL, against RFC 8259, and overwrites every number in it with a 0 and
+ * spaces: the values are in scan->numbers. Refusals as in zcc/json.h. scan starts zeroed. */
 zcc_status zcci_json_scan_text(char *text, int64_t bytes, const char *what, zcci_json_scan *scan, zcc_error *error);
 
 #endif

@@ -15,11 +15,11 @@ struct zcc_json_writer {
 	int64_t room;
 	int32_t indent_spaces;
 	int32_t depth;
-	bool key_written;  /* the next value is a member's */
-	bool done;         /* the document is complete */
-	zcc_error fault;   /* the first one; nothing is written after it */
+	bool key_written; /* the next value is a member's */
+	bool done;        /* the document is complete */
+	zcc_error fault;  /* the first one; nothing is written after it */
 	struct {
-		char kind;     /* '{' or '[' */
+		char kind; /* '{' or '[' */
 		bool filled;
 	} open[ZCCI_JSON_MAX_DEPTH];
 };
@@ -27,7 +27,8 @@ struct zcc_json_writer {
 zcc_status zcc_json_writer_create(int32_t indent_spaces, zcc_json_writer **writer, zcc_error *error)
 {
 	if (indent_spaces < 0 || indent_spaces > 16)
-		return zcci_fail(error, ZCC_EINVAL, 0, "json write", "indentation by %d spaces; 0 to 16 are allowed", indent_spaces);
+		return zcci_fail(error, ZCC_EINVAL, 0, "json write", "indentation by %d spaces; 0 to 16 are allowed",
+		                 indent_spaces);
 	zcc_json_writer *made = zcci_calloc(1, sizeof *made);
 	if (made == NULL)
 		return zcci_fail(error, ZCC_ENOMEM, 0, "json write", "no memory for a writer");
@@ -146,7 +147,8 @@ static void end(zcc_json_writer *w, char kind, const char *value)
 	if (w->fault.status != ZCC_OK)
 		return;
 	if (w->depth == 0 || w->open[w->depth - 1].kind != kind || w->key_written) {
-		note(w, ZCC_EINVAL, "the end of %s %s", value, w->depth > 0 && w->key_written ? "after a key" : "where none is open");
+		note(w, ZCC_EINVAL, "the end of %s %s", value,
+		     w->depth > 0 && w->key_written ? "after a key" : "where none is open");
 		return;
 	}
 	bool filled = w->open[--w->depth].filled;
@@ -189,7 +191,8 @@ static void put_quoted(zcc_json_writer *w, const char *string, int64_t bytes)
 		done = i + 1;
 		char text[8];
 		const char *at = strchr("\"\"\\\\\bb\ff\nn\rr\tt", c);
-		int length = at != NULL ? snprintf(text, sizeof text, "\\%c", at[1]) : snprintf(text, sizeof text, "\\u%04x", c);
+		int length = at != NULL ? snprintf(text, sizeof text, "\\%c", at[1])
+		                        : snprintf(text, sizeof text, "\\u%04x", c);
 		put(w, text, length);
 	}
 	put(w, string + done, bytes - done);
@@ -215,7 +218,8 @@ void zcc_json_write_key(zcc_json_writer *writer, const char *key)
 	if (writer->fault.status != ZCC_OK)
 		return;
 	if (writer->depth == 0 || writer->open[writer->depth - 1].kind != '{' || writer->key_written) {
-		note(writer, ZCC_EINVAL, "the key \"%s\" %s", key, writer->key_written ? "after a key" : "outside of an object");
+		note(writer, ZCC_EINVAL, "the key \"%s\" %s", key,
+		     writer->key_written ? "after a key" : "outside of an object");
 		return;
 	}
 	int64_t bytes = (int64_t)strlen(key);
@@ -263,8 +267,8 @@ void zcc_json_write_null(zcc_json_writer *writer)
 zcc_status zcc_json_writer_text(zcc_json_writer *writer, const char **text, int64_t *text_bytes, zcc_error *error)
 {
 	if (writer->fault.status == ZCC_OK && !writer->done)
-		return zcci_fail(error, ZCC_EINVAL, 0, "json write", "the document is not finished: %d arrays or objects are open",
-		                 writer->depth);
+		return zcci_fail(error, ZCC_EINVAL, 0, "json write",
+		                 "the document is not finished: %d arrays or objects are open", writer->depth);
 	if (writer->fault.status != ZCC_OK) {
 		if (error != NULL)
 			*error = writer->fault;

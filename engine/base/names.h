@@ -8,10 +8,10 @@
 typedef struct zcci_names {
 	int32_t n_names;
 	int32_t room;
-	int32_t n_slots;        /* a power of two, at least twice the room */
+	int32_t n_slots; /* a power of two, at least twice the room */
 	int32_t reserved;
 	const char **names;
-	int32_t *slots;         /* number + 1 by hash, 0 = free; open addressing */
+	int32_t *slots; /* number + 1 by hash, 0 = free; open addressing */
 	zcci_arena *arena;
 } zcci_names;
 

@@ -18,7 +18,7 @@ int32_t zcci_utf8_length(const char *text, int64_t bytes)
 		return 0;
 	if (s[0] < 0x80)
 		return 1;
-	/* The second byte's bounds exclude overlong forms (E0, F0), surrogates (ED) and what lies over U+10FFFF (F4). */
+	/* The second byte's bounds exclude overlong forms (E0, F0), surrogates (ED) and all over U+10FFFF (F4). */
 	unsigned low = 0x80, high = 0xbf;
 	int32_t length;
 	if (s[0] >= 0xc2 && s[0] <= 0xdf) {
@@ -71,8 +71,8 @@ int32_t zcci_number_print(double value, char text[32])
 {
 	pthread_once(&locale_once, make_locale);
 	locale_t old = uselocale(c_locale);
-	/* Every decimal of 15 digits survives the way through a normal double, so %.15g, which drops trailing zeros, finds any text
-	 * that short; denormals carry fewer digits. */
+	/* Every decimal of 15 digits survives the way through a normal double, so %.15g, which drops trailing zeros,
+	 * finds any text that short; denormals carry fewer digits. */
 	int32_t length = 0;
 	for (int precision = fabs(value) < DBL_MIN ? 1 : 15; precision <= 17; precision++) {
 		length = snprintf(text, 32, "%.*g", precision, value);

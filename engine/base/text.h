@@ -4,8 +4,8 @@
 
 #include "zcc/base.h"
 
-/* Bytes of the well-formed UTF-8 sequence at `text`, 1 to 4; 0 where there is none within `bytes` (RFC 3629: no overlong form, no
- * surrogate, nothing over U+10FFFF). */
+/* Bytes of the well-formed UTF-8 sequence at `text`, 1 to 4; 0 where there is none within `bytes` (RFC 3629: no
+ * overlong form, no surrogate, nothing over U+10FFFF). */
 int32_t zcci_utf8_length(const char *text, int64_t bytes);
 /* Offset of the first byte that is not well-formed UTF-8 or is a NUL; -1 where all is well. */
 int64_t zcci_utf8_fault(const char *text, int64_t bytes);

@@ -68,14 +68,14 @@ bool zcci_view_dense(const zcci_view *view)
 
 /* ---- one row: n elements at byte strides ---- */
 
-#define DEFINE_COPY_ROW(name, type)                                                                                  \
-	static void name(char *target, int64_t target_step, const char *source, int64_t source_step, int64_t n)      \
-	{                                                                                                            \
-		for (int64_t i = 0; i < n; i++) {                                                                    \
-			type value;                                                                                  \
-			memcpy(&value, source + i * source_step, sizeof value);                                      \
-			memcpy(target + i * target_step, &value, sizeof value);                                      \
-		}                                                                                                    \
+#define DEFINE_COPY_ROW(name, type)                                                                                    \
+	static void name(char *target, int64_t target_step, const char *source, int64_t source_step, int64_t n)        \
+	{                                                                                                              \
+		for (int64_t i = 0; i < n; i++) {                                                                      \
+			type value;                                                                                    \
+			memcpy(&value, source + i * source_step, sizeof value);                                        \
+			memcpy(target + i * target_step, &value, sizeof value);                                        \
+		}                                                                                                      \
 	}
 
 typedef struct two_words {
@@ -117,15 +117,26 @@ typedef struct steps {
 	int64_t col;
 } steps;
 
+enum { PREFETCH_BYTES = 1024, LINE = 64 };
+
+/* The processor's own prefetching stops at the end of a row. */
+static inline void prefetch_row(const char *source, int64_t source_row, int64_t row, int64_t rows, int64_t run_bytes)
+{
+	int64_t next = row + PREFETCH_BYTES / run_bytes + 1;
+	int64_t reach = run_bytes < PREFETCH_BYTES ? run_bytes : PREFETCH_BYTES;
+	for (int64_t k = 0; next < rows && k < reach; k += LINE)
+		__builtin_prefetch(source + next * source_row + k);
+}
+
 #ifdef __SSE2__
 
-/* Large blocks of long rows are written past the caches: a line that is written whole need not be read first. memcpy does so
- * from some size on, but sees only one row. */
-enum { STREAM_BLOCK_BYTES = 4 << 20, STREAM_RUN_BYTES = 128, PREFETCH_BYTES = 1024, LINE = 64 };
+/* Long rows are written past the caches: a line that is written whole need not be read first. memcpy does so from some
+ * size on, but sees only one row. */
+enum { STREAM_RUN_BYTES = 128 };
 
-static bool worth_streaming(int64_t rows, int64_t run_bytes)
+static bool worth_streaming(int64_t run_bytes)
 {
-	return run_bytes >= STREAM_RUN_BYTES && run_bytes < STREAM_BLOCK_BYTES && rows >= STREAM_BLOCK_BYTES / run_bytes;
+	return run_bytes >= STREAM_RUN_BYTES;
 }
 
 static void stream_run(char *target, const char *source, int64_t bytes)
@@ -141,12 +152,8 @@ static void stream_run(char *target, const char *source, int64_t bytes)
 static void stream_runs(char *target, int64_t target_row, const char *source, int64_t source_row, int64_t rows,
                         int64_t run_bytes)
 {
-	/* The processor's own prefetching stops at the end of a row. */
-	int64_t ahead = PREFETCH_BYTES / run_bytes + 1;
-	int64_t reach = run_bytes < PREFETCH_BYTES ? run_bytes : PREFETCH_BYTES;
 	for (int64_t i = 0; i < rows; i++) {
-		for (int64_t k = 0; i + ahead < rows && k < reach; k += LINE)
-			__builtin_prefetch(source + (i + ahead) * source_row + k);
+		prefetch_row(source, source_row, i, rows, run_bytes);
 		stream_run(target + i * target_row, source + i * source_row, run_bytes);
 	}
 	_mm_sfence();
@@ -154,9 +161,8 @@ static void stream_runs(char *target, int64_t target_row, const char *source, in
 
 #else
 
-static bool worth_streaming(int64_t rows, int64_t run_bytes)
+static bool worth_streaming(int64_t run_bytes)
 {
-	(void)rows;
 	(void)run_bytes;
 	return false;
 }
@@ -170,11 +176,11 @@ static void stream_runs(char *target, int64_t target_row, const char *source, in
 
 #endif
 
-/* Rows without gaps on both sides. */
+/* Rows without gaps on both sides. `far`: the target is not read again soon. */
 static void copy_runs(char *target, int64_t target_row, const char *source, int64_t source_row, int64_t rows,
-                      int64_t run_bytes)
+                      int64_t run_bytes, bool far)
 {
-	if (worth_streaming(rows, run_bytes)) {
+	if (far && worth_streaming(run_bytes)) {
 		stream_runs(target, target_row, source, source_row, rows, run_bytes);
 		return;
 	}
@@ -183,15 +189,17 @@ static void copy_runs(char *target, int64_t target_row, const char *source, int6
 		narrow(target, target_row, source, source_row, rows);
 		return;
 	}
-	for (int64_t i = 0; i < rows; i++)
+	for (int64_t i = 0; i < rows; i++) {
+		prefetch_row(source, source_row, i, rows, run_bytes);
 		memcpy(target + i * target_row, source + i * source_row, (size_t)run_bytes);
+	}
 }
 
 /* Where the sides are laid out across each other, narrow strips of columns keep each cache line until it is used up. */
 enum { STRIP = 16 };
 
 static void copy_block(char *target, steps to, const char *source, steps from, int64_t rows, int64_t cols,
-                       int32_t elem_bytes)
+                       int32_t elem_bytes, bool far)
 {
 	if (rows > 1 && to.row < to.col && from.row < from.col) {
 		/* Column by column on both sides: the order within a whole block is free. */
@@ -203,7 +211,7 @@ static void copy_block(char *target, steps to, const char *source, steps from, i
 		cols = n;
 	}
 	if (to.col == elem_bytes && from.col == elem_bytes) {
-		copy_runs(target, to.row, source, from.row, rows, cols * elem_bytes);
+		copy_runs(target, to.row, source, from.row, rows, cols * elem_bytes, far);
 		return;
 	}
 	copy_row_function *copy_row = row_function(elem_bytes);
@@ -211,8 +219,8 @@ static void copy_block(char *target, steps to, const char *source, steps from, i
 	for (int64_t begin = 0; begin < cols; begin += strip) {
 		int64_t n = cols - begin < strip ? cols - begin : strip;
 		for (int64_t i = 0; i < rows; i++)
-			copy_row(target + i * to.row + begin * to.col, to.col,
-			         source + i * from.row + begin * from.col, from.col, n);
+			copy_row(target + i * to.row + begin * to.col, to.col, source + i * from.row + begin * from.col,
+			         from.col, n);
 	}
 }
 
@@ -230,10 +238,11 @@ static int64_t locate(const zcci_view *view, int64_t index, int64_t *at)
 	return offset;
 }
 
-/* Equal shapes, simplified together. The shifts, in elements, are added to every offset: the dense side of a pack begins at the
- * range's first element. */
-static void copy_alike(char *target, const zcci_view *to, int64_t target_shift, const char *source, const zcci_view *from,
-                       int64_t source_shift, int64_t first, int64_t count, int32_t elem_bytes)
+/* Equal shapes, simplified together. The shifts, in elements, are added to every offset: the dense side of a pack
+ * begins at the range's first element. */
+static void copy_alike(char *target, const zcci_view *to, int64_t target_shift, const char *source,
+                       const zcci_view *from, int64_t source_shift, int64_t first, int64_t count, int32_t elem_bytes,
+                       bool far)
 {
 	if (to->ndim == 0) {
 		memcpy(target + target_shift * elem_bytes, source + source_shift * elem_bytes, (size_t)elem_bytes);
@@ -260,8 +269,8 @@ static void copy_alike(char *target, const zcci_view *to, int64_t target_shift, 
 			if (rows > count / cols)
 				rows = count / cols;
 		}
-		copy_block(target + target_at * elem_bytes, to_steps, source + source_at * elem_bytes, from_steps, rows, n,
-		           elem_bytes);
+		copy_block(target + target_at * elem_bytes, to_steps, source + source_at * elem_bytes, from_steps, rows,
+		           n, elem_bytes, far);
 		count -= rows * n;
 		if (count == 0)
 			return;
@@ -284,6 +293,10 @@ static void copy_alike(char *target, const zcci_view *to, int64_t target_shift, 
 	}
 }
 
+/* What is packed is sent or converted next, as long as a cache holds it. What is unpacked or copied has arrived, and is
+ * only left in the caches where that is cheaper than to write it out. */
+enum { FAR_PACKED_BYTES = 4 << 20, FAR_TARGET_BYTES = 64 << 10 };
+
 /* Elements from `index` to the end of its innermost row. */
 static int64_t run_left(const zcci_view *view, const int64_t *at)
 {
@@ -292,7 +305,7 @@ static int64_t run_left(const zcci_view *view, const int64_t *at)
 
 /* Shapes that differ: run by run, each as long as both sides allow. */
 static void copy_unlike(char *target, const zcci_view *to, const char *source, const zcci_view *from, int64_t first,
-                        int64_t count, int32_t elem_bytes)
+                        int64_t count, int32_t elem_bytes, bool far)
 {
 	while (count > 0) {
 		int64_t to_at[ZCC_MAX_NDIM], from_at[ZCC_MAX_NDIM];
@@ -306,7 +319,7 @@ static void copy_unlike(char *target, const zcci_view *to, const char *source, c
 		steps to_steps = {0, to->ndim > 0 ? to->strides[to->ndim - 1] * elem_bytes : elem_bytes};
 		steps from_steps = {0, from->ndim > 0 ? from->strides[from->ndim - 1] * elem_bytes : elem_bytes};
 		copy_block(target + target_at * elem_bytes, to_steps, source + source_at * elem_bytes, from_steps, 1, n,
-		           elem_bytes);
+		           elem_bytes, far);
 		first += n;
 		count -= n;
 	}
@@ -351,18 +364,19 @@ static bool refine(zcci_view *a, zcci_view *b)
 	return true;
 }
 
-void zcci_copy(void *target, const zcci_view *target_view, const void *source, const zcci_view *source_view, int64_t first,
-               int64_t count, int32_t elem_bytes)
+void zcci_copy(void *target, const zcci_view *target_view, const void *source, const zcci_view *source_view,
+               int64_t first, int64_t count, int32_t elem_bytes)
 {
 	if (count <= 0)
 		return;
 	zcci_view to = *target_view, from = *source_view;
+	bool far = count >= FAR_TARGET_BYTES / elem_bytes;
 	zcci_view_simplify(&to, NULL);
 	zcci_view_simplify(&from, NULL);
 	if (refine(&to, &from))
-		copy_alike(target, &to, 0, source, &from, 0, first, count, elem_bytes);
+		copy_alike(target, &to, 0, source, &from, 0, first, count, elem_bytes, far);
 	else
-		copy_unlike(target, &to, source, &from, first, count, elem_bytes);
+		copy_unlike(target, &to, source, &from, first, count, elem_bytes, far);
 }
 
 /* Simplifies `view` and sets `dense` to the view of equal shape without gaps. */
@@ -377,14 +391,15 @@ static void pair_with_dense(zcci_view *view, zcci_view *dense)
 	}
 }
 
-void zcci_pack_window(void *dense, const void *window, int64_t window_elems, const zcci_view *view, int64_t first, int64_t count,
-                      int32_t elem_bytes)
+void zcci_pack_window(void *dense, const void *window, int64_t window_elems, const zcci_view *view, int64_t first,
+                      int64_t count, int32_t elem_bytes)
 {
 	if (count <= 0)
 		return;
 	zcci_view from = *view, to;
 	pair_with_dense(&from, &to);
-	copy_alike(dense, &to, -first, window, &from, -window_elems, first, count, elem_bytes);
+	copy_alike(dense, &to, -first, window, &from, -window_elems, first, count, elem_bytes,
+	           count >= FAR_PACKED_BYTES / elem_bytes);
 }
 
 void zcci_pack(void *dense, const void *base, const zcci_view *view, int64_t first, int64_t count, int32_t elem_bytes)
@@ -398,5 +413,5 @@ void zcci_unpack(void *base, const zcci_view *view, int64_t first, int64_t count
 		return;
 	zcci_view to = *view, from;
 	pair_with_dense(&to, &from);
-	copy_alike(base, &to, 0, dense, &from, -first, first, count, elem_bytes);
+	copy_alike(base, &to, 0, dense, &from, -first, first, count, elem_bytes, count >= FAR_TARGET_BYTES / elem_bytes);
 }

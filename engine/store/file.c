@@ -12,8 +12,8 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-/* Bytes of one system call, after which a signal is heeded: some milliseconds on a slow disk, and far under the 2,147,479,552 at
- * which Linux cuts a call short. */
+/* Bytes of one system call, after which a signal is heeded: some milliseconds on a slow disk, and far under the
+ * 2,147,479,552 at which Linux cuts a call short. */
 enum { IO_PIECE_BYTES = 16 << 20 };
 /* Space is reserved in pieces too: where a file system cannot reserve, the C library writes every block. */
 #define RESERVE_PIECE_BYTES ((int64_t)1 << 30)
@@ -63,7 +63,8 @@ static zcc_status open_existing(const char *path, bool writable, zcc_file **file
 	/* Without O_NONBLOCK a FIFO would hold us until somebody opens its other end. */
 	made->fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	if (made->fd < 0 && errno != EISDIR)
-		status = os_fault(error, errno, operation, path, writable ? "open it for writing" : "open it for reading");
+		status = os_fault(error, errno, operation, path,
+		                  writable ? "open it for writing" : "open it for reading");
 	else if (made->fd >= 0 && fstat(made->fd, &info) != 0)
 		status = os_fault(error, errno, operation, path, "tell its size");
 	else if (made->fd < 0 || !S_ISREG(info.st_mode))
@@ -92,11 +93,13 @@ static zcc_status reserve_space(const zcc_file *file, int64_t bytes, zcc_error *
 {
 	static const char operation[] = "file create";
 	struct statvfs disk;
-	/* Asked first, since reserving what cannot fit would fill the disk for a moment and fail others that write to it. */
+	/* Asked first, since reserving what cannot fit would fill the disk for a moment and fail others that write to
+	 * it. */
 	if (fstatvfs(file->fd, &disk) == 0 && disk.f_blocks > 0 && disk.f_frsize > 0 &&
 	    (uint64_t)bytes / disk.f_frsize > disk.f_bfree)
-		return zcci_fail(error, ZCC_EIO, ENOSPC, operation, "%s: cannot reserve %lld bytes: the disk has %llu blocks of %llu free",
-		                 file->path, (long long)bytes, (unsigned long long)disk.f_bfree, (unsigned long long)disk.f_frsize);
+		return zcci_fail(error, ZCC_EIO, ENOSPC, operation,
+		                 "%s: no space left on the disk: %lld bytes asked for, %llu blocks of %llu free", file->path,
+		                 (long long)bytes, (unsigned long long)disk.f_bfree, (unsigned long long)disk.f_frsize);
 	for (int64_t at = 0; at < bytes;) {
 		if (zcc_interrupted())
 			return interrupted(error, operation, file->path);
@@ -105,8 +108,8 @@ static zcc_status reserve_space(const zcc_file *file, int64_t bytes, zcc_error *
 		if (code == EINTR)
 			continue;
 		if (code != 0)
-			return zcci_fail(error, ZCC_EIO, code, operation, "%s: cannot reserve %lld bytes: %s", file->path,
-			                 (long long)bytes, strerror(code));
+			return zcci_fail(error, ZCC_EIO, code, operation, "%s: cannot reserve %lld bytes: %s",
+			                 file->path, (long long)bytes, strerror(code));
 		at += piece;
 	}
 	return ZCC_OK;
@@ -128,7 +131,8 @@ zcc_status zcc_file_create(const char *path, int64_t bytes, zcc_file **file, zcc
 		int code = errno;
 		zcc_file_close(made);
 		if (code == EEXIST)
-			return zcci_fail(error, ZCC_EEXIST, code, operation, "%s: there is a file of that name already", path);
+			return zcci_fail(error, ZCC_EEXIST, code, operation, "%s: there is a file of that name already",
+			                 path);
 		return os_fault(error, code, operation, path, "create it");
 	}
 	status = reserve_space(made, bytes, error);
@@ -166,14 +170,16 @@ const char *zcc_file_path(const zcc_file *file)
 	return file->path;
 }
 
-static zcc_status check_range(const zcc_file *file, int64_t offset, int64_t bytes, const char *operation, zcc_error *error)
+static zcc_status check_range(const zcc_file *file, int64_t offset, int64_t bytes, const char *operation,
+                              zcc_error *error)
 {
 	if (offset < 0 || bytes < 0)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "%s: %lld bytes at offset %lld asked for", file->path,
 		                 (long long)bytes, (long long)offset);
 	if (offset > file->bytes || bytes > file->bytes - offset)
-		return zcci_fail(error, ZCC_EIO, 0, operation, "%s: %lld bytes at offset %lld asked for, the file has %lld",
-		                 file->path, (long long)bytes, (long long)offset, (long long)file->bytes);
+		return zcci_fail(error, ZCC_EIO, 0, operation,
+		                 "%s: %lld bytes at offset %lld asked for, the file has %lld", file->path,
+		                 (long long)bytes, (long long)offset, (long long)file->bytes);
 	return ZCC_OK;
 }
 
@@ -193,12 +199,14 @@ static zcc_status move_bytes(zcc_file *file, bool write, int64_t offset, char *d
 		if (moved < 0 && errno == EINTR)
 			continue;
 		if (moved < 0)
-			return zcci_fail(error, ZCC_EIO, errno, operation, "%s: cannot %s %lld bytes at offset %lld: %s", file->path,
-			                 write ? "write" : "read", (long long)(bytes - done), (long long)(offset + done),
-			                 strerror(errno));
+			return zcci_fail(error, ZCC_EIO, errno, operation,
+			                 "%s: cannot %s %lld bytes at offset %lld: %s", file->path,
+			                 write ? "write" : "read", (long long)(bytes - done),
+			                 (long long)(offset + done), strerror(errno));
 		if (moved == 0)
-			return zcci_fail(error, ZCC_EIO, 0, operation, "%s: ends at byte %lld; it had %lld when it was opened",
-			                 file->path, (long long)(offset + done), (long long)file->bytes);
+			return zcci_fail(error, ZCC_EIO, 0, operation,
+			                 "%s: ends at byte %lld; it had %lld when it was opened", file->path,
+			                 (long long)(offset + done), (long long)file->bytes);
 		done += moved;
 	}
 	return ZCC_OK;

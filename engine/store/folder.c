@@ -15,12 +15,16 @@
 #include "base/text.h"
 #include "store/tree.h"
 
+/* What removing a folder of files takes, and a process that has none left to open must still clean up. */
+enum { N_SPARE = 2 };
+
 struct zcc_folder {
-	int parent;        /* the folder in which both names lie */
+	int parent;         /* the folder in which both names lie */
+	int spare[N_SPARE]; /* descriptors kept for discarding */
 	bool replace;
 	bool published;
-	bool temp_ours;    /* what lies at the temporary name is ours to remove */
-	char *path;        /* the target, links resolved */
+	bool temp_ours; /* what lies at the temporary name is ours to remove */
+	char *path;     /* the target, links resolved */
 	char *temp_path;
 };
 
@@ -57,10 +61,12 @@ static zcc_status resolve(const char *given, char **path, zcc_error *error)
 	char real[PATH_MAX];
 	zcc_status status = ZCC_OK;
 	if (*name == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
-		status = zcci_fail(error, ZCC_EINVAL, 0, "folder begin", "\"%s\" does not end in the name of a folder", given);
+		status = zcci_fail(error, ZCC_EINVAL, 0, "folder begin", "\"%s\" does not end in the name of a folder",
+		                   given);
 	} else if (lstat(plain, &info) == 0 && S_ISLNK(info.st_mode)) {
 		if (realpath(plain, real) == NULL)
-			status = errno == ENOENT ? zcci_fail(error, ZCC_EEXIST, errno, "folder begin", "%s: a link to nothing", plain)
+			status = errno == ENOENT ? zcci_fail(error, ZCC_EEXIST, errno, "folder begin",
+			                                     "%s: a link to nothing", plain)
 			                         : os_fault(error, errno, "folder begin", plain, "follow it");
 		zcci_free(plain);
 		if (status != ZCC_OK)
@@ -89,8 +95,8 @@ static const char *cut_parent(char *path)
 	return *path != '\0' ? path : "/";
 }
 
-/* Opens a folder, made first where it is missing, its parents too. Each new name is synced: what is published below must not hang from a
- * name that a crash forgets. */
+/* Opens a folder, made first where it is missing, its parents too. Each new name is synced: what is published below
+ * must not hang from a name that a crash forgets. */
 static zcc_status open_folder(const char *path, int *fd, zcc_error *error)
 {
 	*fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -145,15 +151,20 @@ static zcc_status check_target(const zcc_folder *folder, bool *there, zcc_error 
 	if (fstatat(folder->parent, name_of(folder->path), &info, AT_SYMLINK_NOFOLLOW) != 0)
 		return errno == ENOENT ? ZCC_OK : os_fault(error, errno, "folder", folder->path, "look at it");
 	if (!S_ISDIR(info.st_mode))
-		return taken(folder, S_ISREG(info.st_mode) ? "a file of that name" : "something of that name that is no folder", error);
+		return taken(folder,
+		             S_ISREG(info.st_mode) ? "a file of that name" : "something of that name that is no folder",
+		             error);
 	if (fstat(folder->parent, &parent) == 0 && parent.st_dev != info.st_dev)
-		return zcci_fail(error, ZCC_EINVAL, 0, "folder", "%s: the root of a mounted file system, which cannot be renamed; name a "
-		                 "folder in it", folder->path);
+		return zcci_fail(error, ZCC_EINVAL, 0, "folder",
+		                 "%s: the root of a mounted file system, which cannot be renamed; name a "
+		                 "folder in it",
+		                 folder->path);
 	*there = true;
 	int32_t n = 0;
 	zcc_status status = folder->replace ? ZCC_OK : count_entries(folder, &n, error);
 	if (status == ZCC_OK && n > 0)
-		return zcci_fail(error, ZCC_EEXIST, 0, "folder", "%s: there is a folder with %d entries already", folder->path, n);
+		return zcci_fail(error, ZCC_EEXIST, 0, "folder", "%s: there is a folder with %d entries already",
+		                 folder->path, n);
 	return status;
 }
 
@@ -185,6 +196,8 @@ zcc_status zcc_folder_begin(const char *path, int32_t replace, zcc_folder **fold
 	if (made == NULL)
 		return no_memory(error, path);
 	made->parent = -1;
+	for (int i = 0; i < N_SPARE; i++)
+		made->spare[i] = -1;
 	made->replace = replace != 0;
 	zcc_status status = resolve(path, &made->path, error);
 	char *copy = NULL;
@@ -196,6 +209,11 @@ zcc_status zcc_folder_begin(const char *path, int32_t replace, zcc_folder **fold
 	bool there;
 	if (status == ZCC_OK)
 		status = check_target(made, &there, error);
+	for (int i = 0; i < N_SPARE && status == ZCC_OK; i++) {
+		made->spare[i] = fcntl(made->parent, F_DUPFD_CLOEXEC, 0);
+		if (made->spare[i] < 0)
+			status = os_fault(error, errno, "folder begin", path, "keep a descriptor for it");
+	}
 	if (status == ZCC_OK)
 		status = make_temp(made, error);
 	if (status != ZCC_OK) {
@@ -222,8 +240,8 @@ static zcc_status rename_fault(const zcc_folder *folder, int code, zcc_error *er
 {
 	if (code == ENOTEMPTY || code == EEXIST || code == ENOTDIR)
 		return taken(folder, "something else", error);
-	return zcci_fail(error, ZCC_EIO, code, "folder publish", "%s: cannot rename %s to it: %s", folder->path, folder->temp_path,
-	                 strerror(code));
+	return zcci_fail(error, ZCC_EIO, code, "folder publish", "%s: cannot rename %s to it: %s", folder->path,
+	                 folder->temp_path, strerror(code));
 }
 
 /* For file systems that cannot exchange two names. */
@@ -295,10 +313,20 @@ zcc_status zcc_folder_publish(zcc_folder *folder, zcc_error *error)
 	return ZCC_OK;
 }
 
+static void give_up_spare(zcc_folder *folder)
+{
+	for (int i = 0; i < N_SPARE; i++) {
+		if (folder->spare[i] >= 0)
+			close(folder->spare[i]);
+		folder->spare[i] = -1;
+	}
+}
+
 zcc_status zcc_folder_discard(zcc_folder *folder, zcc_error *error)
 {
 	if (!folder->temp_ours)
 		return ZCC_OK;
+	give_up_spare(folder);
 	zcc_status status = zcci_tree_remove(folder->parent, name_of(folder->temp_path), folder->temp_path, error);
 	if (status == ZCC_OK)
 		folder->temp_ours = false;
@@ -309,40 +337,10 @@ void zcc_folder_close(zcc_folder *folder)
 {
 	if (folder == NULL)
 		return;
+	give_up_spare(folder);
 	if (folder->parent >= 0)
 		close(folder->parent);
 	zcci_free(folder->path);
 	zcci_free(folder->temp_path);
 	zcci_free(folder);
-}
-
-/* ---- looking around ---- */
-
-zcc_status zcc_path_kind(const char *path, int32_t *kind, zcc_error *error)
-{
-	struct stat info;
-	if (stat(path, &info) == 0) {
-		*kind = S_ISREG(info.st_mode) ? 1 : S_ISDIR(info.st_mode) ? 2 : 3;
-		return ZCC_OK;
-	}
-	int code = errno;
-	if (code != ENOENT && code != ENOTDIR)
-		return os_fault(error, code, "path kind", path, "look at it");
-	*kind = lstat(path, &info) == 0 ? 3 : 0;
-	return ZCC_OK;
-}
-
-zcc_status zcc_path_list(const char *path, char **names, int32_t *n_names, zcc_error *error)
-{
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return os_fault(error, errno, "path list", path, "list it");
-	zcc_status status = zcci_folder_list(fd, path, names, n_names, error);
-	close(fd);
-	return status;
-}
-
-void zcc_path_list_free(char *names)
-{
-	zcci_free(names);
 }

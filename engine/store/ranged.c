@@ -3,13 +3,15 @@
 #include <stdbool.h>
 
 enum {
-	GAP_BYTES = 4096,          /* a call costs about as much as reading this from the page cache, and a disk reads pages anyway */
-	DIRECT_BYTES = 32 * 1024   /* a run of this length is not worth the second copy out of the scratch */
+	/* A call costs about as much as reading this from the page cache, and a disk reads pages anyway. */
+	GAP_BYTES = 4096,
+	/* A run of this length is not worth the second copy out of the scratch. */
+	DIRECT_BYTES = 32 * 1024
 };
 
 /* A run of elements without gaps. */
 typedef struct run {
-	int64_t begin;   /* offset in the view */
+	int64_t begin; /* offset in the view */
 	int64_t elems;
 } run;
 
@@ -17,7 +19,7 @@ typedef struct cursor {
 	const zcci_view *view;
 	int64_t at[ZCC_MAX_NDIM];
 	int64_t offset;
-	int64_t left;    /* elements of the range that follow */
+	int64_t left; /* elements of the range that follow */
 } cursor;
 
 static void start(cursor *c, const zcci_view *view, int64_t first, int64_t count)
@@ -61,7 +63,8 @@ static bool cover(run *span, run next, int64_t elem_bytes, int64_t scratch_bytes
 	int64_t end = next.begin + next.elems, span_end = span->begin + span->elems;
 	int64_t elems = (end > span_end ? end : span_end) - begin;
 	int64_t gap = elems - span->elems - next.elems;
-	if (next.elems * elem_bytes >= DIRECT_BYTES || gap > GAP_BYTES / elem_bytes || elems > scratch_bytes / elem_bytes)
+	if (next.elems * elem_bytes >= DIRECT_BYTES || gap > GAP_BYTES / elem_bytes ||
+	    elems > scratch_bytes / elem_bytes)
 		return false;
 	*span = (run){begin, elems};
 	return true;
@@ -89,8 +92,8 @@ zcc_status zcci_ranged_read(zcci_ranged *ranged, zcc_file *file, int64_t at_byte
 			pass(&c, next);
 		}
 		bool alone = elems == one.elems;
-		zcc_status status = zcc_file_read(file, at_bytes + span.begin * elem_bytes, alone ? out : ranged->scratch,
-		                                  span.elems * elem_bytes, error);
+		zcc_status status = zcc_file_read(file, at_bytes + span.begin * elem_bytes,
+		                                  alone ? out : ranged->scratch, span.elems * elem_bytes, error);
 		if (status != ZCC_OK)
 			return status;
 		ranged->read_bytes += span.elems * elem_bytes;

@@ -19,18 +19,18 @@ struct zcc_safetensors {
 	int64_t n_nodes;
 	int64_t data_start;
 	int64_t data_bytes;
-	int32_t metadata;   /* node, or -1 */
+	int32_t metadata; /* node, or -1 */
 	int32_t n_tensors;
-	tensor *tensors;    /* in the order of their bytes */
-	int32_t *index_of;  /* of a tensor by its node; -1 elsewhere */
+	tensor *tensors;   /* in the order of their bytes */
+	int32_t *index_of; /* of a tensor by its node; -1 elsewhere */
 };
 
 /* Every refusal names the file. */
-#define refuse(t, format, ...) \
+#define refuse(t, format, ...)                                                                                         \
 	zcci_fail(error, ZCC_EFORMAT, 0, "safetensors open", "%s: " format, zcc_file_path((t)->file), ##__VA_ARGS__)
 /* And the tensor; a name may be longer than a message. */
 #define refuse_tensor(t, node, format, ...) refuse(t, "tensor \"%.200s\": " format, (t)->nodes[node].key, ##__VA_ARGS__)
-#define no_memory(t) \
+#define no_memory(t)                                                                                                   \
 	zcci_fail(error, ZCC_ENOMEM, 0, "safetensors open", "%s: no memory for its header", zcc_file_path((t)->file))
 
 zcc_status zcci_tensor_size(int32_t dtype, int32_t ndim, const int64_t *shape_elems, int64_t *elems, int64_t *bytes)
@@ -78,7 +78,7 @@ static zcc_status read_header(zcc_safetensors *t, zcc_error *error)
 	for (int i = ZCCI_HEADER_LENGTH_BYTES - 1; i >= 0; i--)
 		bytes = bytes << 8 | prefix[i];
 	if (bytes > (uint64_t)ZCCI_HEADER_MAX_BYTES)
-		return refuse(t, "a header of %llu bytes; at most %lld are allowed", (unsigned long long)bytes,
+		return refuse(t, "not safetensors: a header of %llu bytes; at most %lld are allowed", (unsigned long long)bytes,
 		              (long long)ZCCI_HEADER_MAX_BYTES);
 	t->data_start = ZCCI_HEADER_LENGTH_BYTES + (int64_t)bytes;
 	t->data_bytes = file_bytes - t->data_start;
@@ -113,19 +113,23 @@ static zcc_status read_offsets(const zcc_safetensors *t, int32_t node, zcc_tenso
 		return refuse_tensor(t, node, "it has no data_offsets");
 	if (t->nodes[list].kind != ZCC_JSON_ARRAY || t->nodes[list].n_children != 2)
 		return refuse_tensor(t, node, "data_offsets is not an array of 2 but %s of %d",
-		                     t->nodes[list].kind == ZCC_JSON_ARRAY ? "one" : "something else", t->nodes[list].n_children);
+		                     t->nodes[list].kind == ZCC_JSON_ARRAY ? "one" : "something else",
+		                     t->nodes[list].n_children);
 	/* Children that are no containers follow their parent directly. */
 	const zcc_json_node *begin = &t->nodes[t->nodes[list].first_child], *end = &t->nodes[begin->next];
 	if (begin->kind != ZCC_JSON_NUMBER || end->kind != ZCC_JSON_NUMBER)
 		return refuse_tensor(t, node, "data_offsets are not two numbers");
 	if (!begin->is_integer || !end->is_integer)
-		return refuse_tensor(t, node, "data_offsets [%.17g, %.17g] are not integers of 63 bits", begin->number, end->number);
+		return refuse_tensor(t, node, "data_offsets [%.17g, %.17g] are not integers of 63 bits", begin->number,
+		                     end->number);
 	long long from = begin->integer, to = end->integer;
 	if (from < 0 || to < from)
-		return refuse_tensor(t, node, "data_offsets [%lld, %lld] are %s", from, to, to < from ? "reversed" : "negative");
+		return refuse_tensor(t, node, "data_offsets [%lld, %lld] are %s", from, to,
+		                     to < from ? "reversed" : "negative");
 	if (to > t->data_bytes)
-		return refuse_tensor(t, node, "data_offsets [%lld, %lld] reach past the end of the data, which has %lld bytes", from, to,
-		                     (long long)t->data_bytes);
+		return refuse_tensor(t, node,
+		                     "data_offsets [%lld, %lld] reach past the end of the data, which has %lld bytes",
+		                     from, to, (long long)t->data_bytes);
 	info->offset_bytes = from;
 	info->bytes = to - from;
 	return ZCC_OK;
@@ -148,14 +152,16 @@ static zcc_status read_shape(const zcc_safetensors *t, int32_t node, zcc_tensor_
 	if (shape < 0 || t->nodes[shape].kind != ZCC_JSON_ARRAY)
 		return refuse_tensor(t, node, "%s", shape < 0 ? "it has no shape" : "its shape is not an array");
 	if (t->nodes[shape].n_children > ZCC_MAX_NDIM)
-		return refuse_tensor(t, node, "%d axes; zcc takes at most %d", t->nodes[shape].n_children, ZCC_MAX_NDIM);
+		return refuse_tensor(t, node, "%d axes; zcc takes at most %d", t->nodes[shape].n_children,
+		                     ZCC_MAX_NDIM);
 	for (int32_t child = t->nodes[shape].first_child; child >= 0; child = t->nodes[child].next) {
 		const zcc_json_node *extent = &t->nodes[child];
 		if (extent->kind != ZCC_JSON_NUMBER)
 			return refuse_tensor(t, node, "extent %d of its shape is not a number", info->ndim);
 		if (!extent->is_integer || extent->integer < 0)
-			return refuse_tensor(t, node, "extent %d of its shape is %.17g, not an integer of 0 to 2^63 - 1", info->ndim,
-			                     extent->number);
+			return refuse_tensor(t, node,
+			                     "extent %d of its shape is %.17g, not an integer of 0 to 2^63 - 1",
+			                     info->ndim, extent->number);
 		info->shape_elems[info->ndim++] = extent->integer;
 	}
 	return ZCC_OK;
@@ -177,7 +183,8 @@ static zcc_status read_tensor(const zcc_safetensors *t, int32_t node, zcc_tensor
 	if (zcci_tensor_size(info->dtype, info->ndim, info->shape_elems, &info->elems, &bytes) != ZCC_OK)
 		return refuse_tensor(t, node, "the product of its shape and element size does not fit 63 bits");
 	if (bytes != info->bytes)
-		return refuse_tensor(t, node, "shape and dtype %s make %lld bytes, but data_offsets [%lld, %lld] hold %lld",
+		return refuse_tensor(t, node,
+		                     "shape and dtype %s make %lld bytes, but data_offsets [%lld, %lld] hold %lld",
 		                     zcc_dtype_name(info->dtype), (long long)bytes, (long long)info->offset_bytes,
 		                     (long long)(info->offset_bytes + info->bytes), (long long)info->bytes);
 	return ZCC_OK;
@@ -212,14 +219,17 @@ static zcc_status check_tiling(const zcc_safetensors *t, zcc_error *error)
 	for (int32_t i = 0; i < t->n_tensors; i++) {
 		const zcc_tensor_info *info = &t->tensors[i].info;
 		if (info->offset_bytes != end)
-			return refuse(t, "tensor \"%.200s\" begins at byte %lld of the data, not at %lld where %s%.200s ends: %s", info->name,
-			              (long long)info->offset_bytes, (long long)end, i > 0 ? "tensor " : "the header",
-			              i > 0 ? t->tensors[i - 1].info.name : "", info->offset_bytes < end ? "they overlap" : "a hole");
+			return refuse(t,
+			              "tensor \"%.200s\" begins at byte %lld of the data, not at %lld where %s%.200s "
+			              "ends: %s",
+			              info->name, (long long)info->offset_bytes, (long long)end,
+			              i > 0 ? "tensor " : "the header", i > 0 ? t->tensors[i - 1].info.name : "",
+			              info->offset_bytes < end ? "they overlap" : "a hole");
 		end = info->offset_bytes + info->bytes;
 	}
 	if (end != t->data_bytes)
-		return refuse(t, "%lld bytes of data, of which the last %lld belong to no tensor", (long long)t->data_bytes,
-		              (long long)(t->data_bytes - end));
+		return refuse(t, "%lld bytes of data, of which the last %lld belong to no tensor",
+		              (long long)t->data_bytes, (long long)(t->data_bytes - end));
 	return ZCC_OK;
 }
 
@@ -286,7 +296,8 @@ int32_t zcc_safetensors_count(const zcc_safetensors *tensors)
 	return tensors->n_tensors;
 }
 
-zcc_status zcc_safetensors_tensor(const zcc_safetensors *tensors, int32_t index, zcc_tensor_info *info, zcc_error *error)
+zcc_status zcc_safetensors_tensor(const zcc_safetensors *tensors, int32_t index, zcc_tensor_info *info,
+                                  zcc_error *error)
 {
 	if (index < 0 || index >= tensors->n_tensors)
 		return zcci_fail(error, ZCC_EINVAL, 0, "safetensors tensor", "%s: tensor %d asked for, there are %d",
@@ -310,7 +321,8 @@ void zcc_safetensors_metadata(const zcc_safetensors *tensors, int32_t index, con
 {
 	bool there = tensors->metadata >= 0 && index >= 0 && index < tensors->nodes[tensors->metadata].n_children;
 	/* Strings have no children: the pairs are neighbours in document order. */
-	const zcc_json_node *pair = there ? &tensors->nodes[tensors->nodes[tensors->metadata].first_child + index] : NULL;
+	const zcc_json_node *pair =
+	        there ? &tensors->nodes[tensors->nodes[tensors->metadata].first_child + index] : NULL;
 	*key = there ? pair->key : NULL;
 	*value = there ? pair->string : NULL;
 }

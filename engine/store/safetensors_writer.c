@@ -20,11 +20,11 @@ typedef struct entry {
 } entry;
 
 struct zcc_safetensors_writer {
-	zcci_names names;   /* of the entries, by number */
+	zcci_names names; /* of the entries, by number */
 	entry *entries;
 	int32_t room;
 	int32_t pairs_room;
-	zcci_names keys;    /* of the metadata, by number */
+	zcci_names keys; /* of the metadata, by number */
 	char **values;
 	int64_t data_bytes;
 };
@@ -74,10 +74,12 @@ static zcc_status check_entry(const zcc_safetensors_writer *writer, const char *
 	if (zcci_names_find(&writer->names, name) >= 0)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "tensor \"%.200s\" is there already", name);
 	if (zcc_dtype_bytes(e->dtype) == 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "tensor \"%.200s\": no dtype has the number %d", name, e->dtype);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "tensor \"%.200s\": no dtype has the number %d", name,
+		                 e->dtype);
 	for (int32_t i = 0; i < e->ndim; i++)
 		if (e->shape_elems[i] < 0)
-			return zcci_fail(error, ZCC_EINVAL, 0, operation, "tensor \"%.200s\": axis %d has an extent of %lld", name, i,
+			return zcci_fail(error, ZCC_EINVAL, 0, operation,
+			                 "tensor \"%.200s\": axis %d has an extent of %lld", name, i,
 			                 (long long)e->shape_elems[i]);
 	return ZCC_OK;
 }
@@ -86,8 +88,8 @@ zcc_status zcc_safetensors_writer_add(zcc_safetensors_writer *writer, const char
                                       const int64_t *shape_elems, zcc_error *error)
 {
 	if (ndim < 0 || ndim > ZCC_MAX_NDIM)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "tensor \"%.200s\": %d axes; 0 to %d are allowed", name, ndim,
-		                 ZCC_MAX_NDIM);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "tensor \"%.200s\": %d axes; 0 to %d are allowed",
+		                 name, ndim, ZCC_MAX_NDIM);
 	entry e = {.dtype = dtype, .ndim = ndim};
 	for (int32_t i = 0; i < ndim; i++)
 		e.shape_elems[i] = shape_elems[i];
@@ -97,8 +99,10 @@ zcc_status zcc_safetensors_writer_add(zcc_safetensors_writer *writer, const char
 	int64_t elems, data_bytes;
 	if (zcci_tensor_size(dtype, ndim, e.shape_elems, &elems, &e.bytes) != ZCC_OK ||
 	    zcci_add_overflows(writer->data_bytes, e.bytes, &data_bytes))
-		return zcci_fail(error, ZCC_EOVERFLOW, 0, operation, "tensor \"%.200s\": its bytes, or the file's with them, do not fit "
-		                 "63 bits", name);
+		return zcci_fail(error, ZCC_EOVERFLOW, 0, operation,
+		                 "tensor \"%.200s\": its bytes, or the file's with them, do not fit "
+		                 "63 bits",
+		                 name);
 	if (make_room((void **)&writer->entries, &writer->room, writer->names.n_names, sizeof e) != ZCC_OK ||
 	    zcci_names_add(&writer->names, name) != ZCC_OK)
 		return zcci_fail(error, ZCC_ENOMEM, 0, operation, "tensor \"%.200s\": no memory for its entry", name);
@@ -111,7 +115,8 @@ zcc_status zcc_safetensors_writer_metadata(zcc_safetensors_writer *writer, const
                                            zcc_error *error)
 {
 	if (zcci_utf8_fault(key, (int64_t)strlen(key)) >= 0 || zcci_utf8_fault(value, (int64_t)strlen(value)) >= 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "metadata \"%.200s\": key or value is not UTF-8", key);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "metadata \"%.200s\": key or value is not UTF-8",
+		                 key);
 	if (zcci_names_find(&writer->keys, key) >= 0)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "metadata \"%.200s\" is there already", key);
 	int32_t number = writer->keys.n_names;
@@ -158,8 +163,8 @@ static void write_metadata(const zcc_safetensors_writer *writer, zcc_json_writer
 	zcc_json_write_end_object(json);
 }
 
-/* Large elements come first, so that with a header of a multiple of 8 bytes every tensor is aligned to its element: the format allows no
- * gaps, and readers that map the file want that. */
+/* Large elements come first, so that with a header of a multiple of 8 bytes every tensor is aligned to its element: the
+ * format allows no gaps, and readers that map the file want that. */
 static void write_header(const zcc_safetensors_writer *writer, zcc_json_writer *json)
 {
 	int64_t begin = 0;
@@ -189,10 +194,13 @@ static zcc_status make_header(const zcc_safetensors_writer *writer, zcc_json_wri
 	if (status == ZCC_OK) {
 		*padded_bytes = (*text_bytes + 7) & ~(int64_t)7;
 		if (*padded_bytes > ZCCI_HEADER_MAX_BYTES)
-			status = zcci_fail(error, ZCC_EFORMAT, 0, operation, "a header of %lld bytes for %d tensors; at most %lld are allowed",
-			                   (long long)*padded_bytes, writer->names.n_names, (long long)ZCCI_HEADER_MAX_BYTES);
+			status = zcci_fail(error, ZCC_EFORMAT, 0, operation,
+			                   "a header of %lld bytes for %d tensors; at most %lld are allowed",
+			                   (long long)*padded_bytes, writer->names.n_names,
+			                   (long long)ZCCI_HEADER_MAX_BYTES);
 		else if (zcci_add_overflows(ZCCI_HEADER_LENGTH_BYTES + *padded_bytes, writer->data_bytes, file_bytes))
-			status = zcci_fail(error, ZCC_EOVERFLOW, 0, operation, "%lld bytes of data and a header do not fit 63 bits",
+			status = zcci_fail(error, ZCC_EOVERFLOW, 0, operation,
+			                   "%lld bytes of data and a header do not fit 63 bits",
 			                   (long long)writer->data_bytes);
 	}
 	if (status != ZCC_OK) {
@@ -214,7 +222,8 @@ zcc_status zcc_safetensors_writer_bytes(zcc_safetensors_writer *writer, int64_t 
 	return status;
 }
 
-static zcc_status put_header(zcc_file *file, const char *text, int64_t text_bytes, int64_t padded_bytes, zcc_error *error)
+static zcc_status put_header(zcc_file *file, const char *text, int64_t text_bytes, int64_t padded_bytes,
+                             zcc_error *error)
 {
 	unsigned char prefix[ZCCI_HEADER_LENGTH_BYTES];
 	for (int i = 0; i < ZCCI_HEADER_LENGTH_BYTES; i++)
@@ -223,7 +232,8 @@ static zcc_status put_header(zcc_file *file, const char *text, int64_t text_byte
 	if (status == ZCC_OK)
 		status = zcc_file_write(file, sizeof prefix, text, text_bytes, error);
 	if (status == ZCC_OK)
-		status = zcc_file_write(file, (int64_t)sizeof prefix + text_bytes, "       ", padded_bytes - text_bytes, error);
+		status = zcc_file_write(file, (int64_t)sizeof prefix + text_bytes, "       ", padded_bytes - text_bytes,
+		                        error);
 	return status;
 }
 

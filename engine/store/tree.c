@@ -81,7 +81,8 @@ static zcc_status read_names(DIR *dir, const char *path, listing *l, zcc_error *
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
 		if (append(l, entry->d_name) != ZCC_OK)
-			return zcci_fail(error, ZCC_ENOMEM, 0, "folder", "%s: no memory for a list of more than %d names", path, l->n);
+			return zcci_fail(error, ZCC_ENOMEM, 0, "folder",
+			                 "%s: no memory for a list of more than %d names", path, l->n);
 	}
 }
 
@@ -105,7 +106,8 @@ zcc_status zcci_folder_list(int fd, const char *path, char **names, int32_t *n_n
 			*names = text;
 			*n_names = l.n;
 		} else {
-			status = zcci_fail(error, ZCC_ENOMEM, 0, "folder", "%s: no memory for a list of %d names", path, l.n);
+			status = zcci_fail(error, ZCC_ENOMEM, 0, "folder", "%s: no memory for a list of %d names", path,
+			                   l.n);
 		}
 	}
 	zcci_free(l.text);
@@ -162,7 +164,8 @@ zcc_status zcci_tree_sync(int parent, const char *name, const char *path, zcc_er
 	if (status != ZCC_OK || (!S_ISREG(mode) && !S_ISDIR(mode)))
 		return status;
 	if (zcc_interrupted())
-		return zcci_fail(error, ZCC_EINTR, zcc_interrupted(), "folder", "%s: given up on signal %d", path, zcc_interrupted());
+		return zcci_fail(error, ZCC_EINTR, zcc_interrupted(), "folder", "%s: given up on signal %d", path,
+		                 zcc_interrupted());
 	int fd = openat(parent, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return refused(error, path, "open it to sync it");

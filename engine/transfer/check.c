@@ -15,7 +15,8 @@ static const char *param_name(const zcc_transfer *transfer, const zcc_segment *s
 	return info.name;
 }
 
-/* Bytes from element 0 of a buffer to the end of the last element a segment reaches; −1 where that does not fit 63 bits. */
+/* Bytes from element 0 of a buffer to the end of the last element a segment reaches; −1 where that does not fit 63
+ * bits. */
 static int64_t reach_bytes(const zcc_segment *segment, int32_t side, int32_t elem_bytes)
 {
 	const int64_t *strides = side == ZCC_SOURCE ? segment->source_strides_elems : segment->target_strides_elems;
@@ -44,18 +45,19 @@ static zcc_status check_end(const zcc_transfer *transfer, const zcc_segment *seg
 	const char *name = param_name(transfer, segment);
 	const zcci_binding *binding = zcci_transfer_binding(transfer, segment, side);
 	if (binding == NULL)
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer check", "parameter '%s': nothing is bound for %s rank %d", name,
-		                 zcci_side_name(side), rank);
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer check", "parameter '%s': nothing is bound for %s rank %d",
+		                 name, zcci_side_name(side), rank);
 	if (is_file != (binding->file != NULL))
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer check", "parameter '%s': %s rank %d is %s, but %s is bound", name,
-		                 zcci_side_name(side), rank, is_file ? "a file" : "on a process", is_file ? "memory" : "a file");
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer check", "parameter '%s': %s rank %d is %s", name,
+		                 zcci_side_name(side), rank,
+		                 is_file ? "a file, but memory is bound" : "on a process, but a file is bound");
 	const zcci_dtypes *dtypes = &transfer->schedule->dtypes[segment->param];
 	int32_t dtype = side == ZCC_SOURCE ? dtypes->source : dtypes->target;
 	int64_t reach = reach_bytes(segment, side, zcc_dtype_bytes(dtype));
 	if (reach < 0 || reach > binding->bytes)
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer check",
-		                 "parameter '%s': a segment reaches byte %lld of the buffer of %s rank %d, which has %lld", name,
-		                 (long long)reach, zcci_side_name(side), rank, (long long)binding->bytes);
+		                 "parameter '%s': a segment reaches byte %lld of the buffer of %s rank %d, which has %lld",
+		                 name, (long long)reach, zcci_side_name(side), rank, (long long)binding->bytes);
 	return ZCC_OK;
 }
 
@@ -66,16 +68,18 @@ static zcc_status check_list(const zcc_transfer *transfer, const zcci_list *list
 		const zcc_segment *segment = list->segments[i];
 		const zcci_dtypes *dtypes = &transfer->schedule->dtypes[segment->param];
 		if (!zcci_convert_supported(dtypes->target, dtypes->source, segment->factor))
-			return zcci_fail(error, ZCC_ELAYOUT, 0, "transfer check", "parameter '%s': no conversion from %s to %s with factor %g",
-			                 param_name(transfer, segment), zcc_dtype_name(dtypes->source), zcc_dtype_name(dtypes->target),
-			                 segment->factor);
+			return zcci_fail(error, ZCC_ELAYOUT, 0, "transfer check",
+			                 "parameter '%s': no conversion from %s to %s with factor %g",
+			                 param_name(transfer, segment), zcc_dtype_name(dtypes->source),
+			                 zcc_dtype_name(dtypes->target), segment->factor);
 		zcci_route route;
 		zcci_schedule_route(transfer->schedule, segment, &route);
 		if (transfer->device != NULL && !zcci_device_route_supported(&route))
 			return zcci_fail(error, ZCC_ELAYOUT, 0, "transfer check",
-			                 "parameter '%s': %s to %s with factor %g between devices; F16, BF16 and F32 are converted there, with factor 1",
-			                 param_name(transfer, segment), zcc_dtype_name(dtypes->source), zcc_dtype_name(dtypes->target),
-			                 segment->factor);
+			                 "parameter '%s': %s to %s with factor %g between devices; F16, BF16 and F32 are "
+			                 "converted there, with factor 1",
+			                 param_name(transfer, segment), zcc_dtype_name(dtypes->source),
+			                 zcc_dtype_name(dtypes->target), segment->factor);
 		status = check_end(transfer, segment, ZCC_SOURCE, error);
 		if (status == ZCC_OK)
 			status = check_end(transfer, segment, ZCC_TARGET, error);
@@ -129,8 +133,8 @@ static zcc_status overlap(const zcc_transfer *transfer, const extent *a, const e
 	zcc_layout_param(transfer->sides[ZCC_SOURCE].layout, source->param, &from, NULL);
 	zcc_layout_param(transfer->sides[ZCC_TARGET].layout, target->param, &to, NULL);
 	return zcci_fail(error, ZCC_EINVAL, 0, "transfer check",
-	                 "the buffer of '%s' of source rank %d overlaps that of '%s' of target rank %d", from.name, source->rank,
-	                 to.name, target->rank);
+	                 "the buffer of '%s' of source rank %d overlaps that of '%s' of target rank %d", from.name,
+	                 source->rank, to.name, target->rank);
 }
 
 static zcc_status check_overlap(const zcc_transfer *transfer, zcc_error *error)
@@ -161,9 +165,10 @@ zcc_status zcci_transfer_check(zcc_transfer *transfer, zcc_error *error)
 	const zcci_schedule *schedule = transfer->schedule;
 	zcc_status status = check_list(transfer, &schedule->local, error);
 	for (int32_t p = 0; status == ZCC_OK && p < schedule->n_peers; p++) {
-		status = check_list(transfer, &schedule->peers[p].out, error);
-		if (status == ZCC_OK)
-			status = check_list(transfer, &schedule->peers[p].in, error);
+		const zcci_peer *peer = &schedule->peers[p];
+		const zcci_list *lists[] = {&peer->out, &peer->in, &peer->pull, &peer->push, &peer->pulled, &peer->pushed};
+		for (size_t i = 0; status == ZCC_OK && i < sizeof lists / sizeof *lists; i++)
+			status = check_list(transfer, lists[i], error);
 	}
 	return status == ZCC_OK ? check_overlap(transfer, error) : status;
 }

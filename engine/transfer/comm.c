@@ -3,14 +3,19 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/memory.h"
 #include "base/status.h"
 
-/* How long a wait goes on after a signal or a fault, so that all processes can still agree on it; then it is given up. */
+/* How long a wait goes on after a fault, so that all processes can still agree on it; then it is given up. After a
+ * signal there is less time: a launcher kills what is left soon after it, Open MPI after a second, and cleaning up has to
+ * be done by then. */
 static const int64_t GRACE_NS = 4000000000;
+static const int64_t STOP_GRACE_NS = 200000000;
 
 zcc_status zcci_comm_init(zcc_comm *comm, const zcci_comm_ops *ops, int32_t rank, int32_t size, zcc_error *error)
 {
@@ -31,8 +36,84 @@ void zcci_comm_fini(zcc_comm *comm)
 {
 	zcci_free(comm->piece);
 	zcci_free(comm->all);
+	zcci_free(comm->beacon);
+	zcci_free(comm->others);
 	comm->piece = NULL;
+	comm->beacon = NULL;
+	comm->others = NULL;
 	comm->all = NULL;
+}
+
+/* ---- processes of one host ---- */
+
+/* The same for processes that see each other's process numbers; 0 where that cannot be told. */
+static int64_t host_identity(void)
+{
+	char text[256] = "";
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+	bool known = file != NULL && fgets(text, 64, file) != NULL;
+	if (file != NULL)
+		fclose(file);
+	size_t used = strlen(text);
+	ssize_t n = readlink("/proc/self/ns/pid", text + used, sizeof text - used);
+	return known && n > 0 ? (int64_t)XXH3_64bits(text, used + (size_t)n) : 0;
+}
+
+static int64_t beacon_identity(int64_t host, int64_t pid, int64_t rank)
+{
+	int64_t parts[3] = {host, pid, rank};
+	return (int64_t)XXH3_64bits(parts, sizeof parts);
+}
+
+static zcc_status gather(zcc_comm *comm, int64_t mine, zcc_error *error)
+{
+	comm->mine = mine;
+	return comm->ops->gather(comm, error);
+}
+
+/* Whether the beacons of all neighbours can be read and are theirs. */
+static bool sees_beacons(const zcc_comm *comm, int64_t host)
+{
+	bool all = true;
+	for (int32_t p = 0; p < comm->size; p++) {
+		const zcci_neighbour *other = &comm->others[p];
+		if (!other->near)
+			continue;
+		zcci_beacon seen = {0};
+		struct iovec here = {&seen, sizeof seen};
+		struct iovec there = {(void *)other->beacon, sizeof seen};
+		all = all && process_vm_readv(other->pid, &here, 1, &there, 1, 0) == (ssize_t)sizeof seen &&
+		      seen.identity == beacon_identity(host, other->pid, p);
+	}
+	return all;
+}
+
+zcc_status zcci_comm_meet(zcc_comm *comm, zcc_error *error)
+{
+	int64_t host = host_identity();
+	comm->beacon = zcci_calloc(1, sizeof *comm->beacon);
+	comm->others = zcci_calloc(comm->size, sizeof *comm->others);
+	if (comm->beacon == NULL || comm->others == NULL)
+		return zcci_fail(error, ZCC_ENOMEM, 0, "comm create", "no memory for a group of %d processes", comm->size);
+	comm->beacon->identity = beacon_identity(host, getpid(), comm->rank);
+	zcc_status status = gather(comm, host, error);
+	for (int32_t p = 0; status == ZCC_OK && p < comm->size; p++)
+		comm->others[p].near = p != comm->rank && host != 0 && comm->all[p] == host;
+	if (status == ZCC_OK)
+		status = gather(comm, getpid(), error);
+	for (int32_t p = 0; status == ZCC_OK && p < comm->size; p++)
+		comm->others[p].pid = (int32_t)comm->all[p];
+	if (status == ZCC_OK)
+		status = gather(comm, (int64_t)(uintptr_t)comm->beacon, error);
+	for (int32_t p = 0; status == ZCC_OK && p < comm->size; p++)
+		comm->others[p].beacon = (uintptr_t)comm->all[p];
+	if (status != ZCC_OK)
+		return status;
+	bool sees = sees_beacons(comm, host);
+	status = gather(comm, sees, error);
+	for (int32_t p = 0; status == ZCC_OK && p < comm->size; p++)
+		comm->others[p].near = comm->others[p].near && sees && comm->all[p];
+	return status;
 }
 
 zcc_comm *zcci_comm_retain(zcc_comm *comm)
@@ -71,8 +152,12 @@ void zcci_comm_hurry(zcc_comm *comm)
 
 zcc_status zcci_comm_patience(zcc_comm *comm, const char *operation, zcc_error *error)
 {
-	if (zcc_interrupted())
-		zcci_comm_hurry(comm);
+	if (zcc_interrupted() && !comm->stopped) {
+		int64_t give_up_ns = zcc_clock_ns() + STOP_GRACE_NS;
+		comm->stopped = true;
+		if (comm->give_up_ns == 0 || comm->give_up_ns > give_up_ns)
+			comm->give_up_ns = give_up_ns;
+	}
 	if (comm->give_up_ns == 0 || zcc_clock_ns() < comm->give_up_ns)
 		return ZCC_OK;
 	comm->broken = true;
@@ -105,7 +190,8 @@ static zcc_status refuse_broken(const zcc_comm *comm, const char *operation, zcc
 	return zcci_fail(error, ZCC_EPEER, 0, operation, "an earlier exchange between the processes was given up");
 }
 
-static zcc_status reduce(zcc_comm *comm, const char *operation, int32_t op, int64_t *values, int64_t n_values, zcc_error *error)
+static zcc_status reduce(zcc_comm *comm, const char *operation, int32_t op, int64_t *values, int64_t n_values,
+                         zcc_error *error)
 {
 	enum { PIECE = ZCCI_COMM_PIECE_BYTES / 8 };
 	zcc_status status = refuse_broken(comm, operation, error);
@@ -136,8 +222,8 @@ zcc_status zcc_comm_broadcast(zcc_comm *comm, void *data, int64_t bytes, int32_t
 	enum { PIECE = ZCCI_COMM_PIECE_BYTES };
 	zcc_status status = refuse_broken(comm, "comm broadcast", error);
 	if (status == ZCC_OK && (bytes < 0 || root < 0 || root >= comm->size))
-		status = zcci_fail(error, ZCC_EINVAL, 0, "comm broadcast", "%lld bytes from process %d of %d", (long long)bytes, root,
-		                   comm->size);
+		status = zcci_fail(error, ZCC_EINVAL, 0, "comm broadcast", "%lld bytes from process %d of %d", (long long)bytes,
+		                   root, comm->size);
 	for (int64_t done = 0; status == ZCC_OK && done < bytes; done += PIECE) {
 		int32_t n = bytes - done < PIECE ? (int32_t)(bytes - done) : PIECE;
 		if (comm->rank == root)
@@ -220,14 +306,14 @@ zcc_status zcc_comm_same(zcc_comm *comm, const char *what, int64_t value, zcc_er
 			continue;
 		first = first < 0 ? i : first;
 		if (n_differ++ < NAMED)
-			used += (size_t)snprintf(list + used, sizeof list - used, "%sprocess %d has %016llx", n_differ > 1 ? ", " : "", i,
-			                         (unsigned long long)comm->all[i]);
+			used += (size_t)snprintf(list + used, sizeof list - used, "%sprocess %d has %016llx",
+			                         n_differ > 1 ? ", " : "", i, (unsigned long long)comm->all[i]);
 	}
 	char more[40] = "";
 	if (n_differ > NAMED)
 		snprintf(more, sizeof more, " and %d more", n_differ - NAMED);
-	status = zcci_fail(error, ZCC_EAGREE, 0, "comm same", "the processes do not agree on %s: %s%s, the others %016llx", what, list,
-	                   more, (unsigned long long)common);
+	status = zcci_fail(error, ZCC_EAGREE, 0, "comm same", "the processes do not agree on %s: %s%s, the others %016llx",
+	                   what, list, more, (unsigned long long)common);
 	if (error != NULL)
 		error->process = first;
 	return status;

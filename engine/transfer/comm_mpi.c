@@ -145,14 +145,16 @@ static zcc_status reserve(zcc_comm *common, int32_t n_slots, zcc_error *error)
 	return ZCC_OK;
 }
 
-static zcc_status start_send(zcc_comm *common, int32_t slot, int32_t peer, const void *data, int64_t bytes, zcc_error *error)
+static zcc_status start_send(zcc_comm *common, int32_t slot, int32_t peer, const void *data, int64_t bytes,
+                             zcc_error *error)
 {
 	mpi_comm *comm = (mpi_comm *)common;
 	int code = MPI_Isend(data, (int)bytes, MPI_BYTE, peer, TAG, comm->main, &comm->slots[slot]);
 	return code == MPI_SUCCESS ? ZCC_OK : refused(comm, code, "MPI_Isend", error);
 }
 
-static zcc_status start_receive(zcc_comm *common, int32_t slot, int32_t peer, void *data, int64_t bytes, zcc_error *error)
+static zcc_status start_receive(zcc_comm *common, int32_t slot, int32_t peer, void *data, int64_t bytes,
+                                zcc_error *error)
 {
 	mpi_comm *comm = (mpi_comm *)common;
 	int code = MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, TAG, comm->main, &comm->slots[slot]);
@@ -278,6 +280,8 @@ zcc_status zcc_comm_create_mpi(zcc_comm **comm, zcc_error *error)
 		status = duplicate(made, &made->main, error);
 	if (status == ZCC_OK)
 		status = duplicate(made, &made->leaving, error);
+	if (status == ZCC_OK)
+		status = zcci_comm_meet(&made->common, error);
 	if (status != ZCC_OK) {
 		/* A duplicate in the making may still write into `made`; there is nothing to give back in order. */
 		if (!made->common.broken)

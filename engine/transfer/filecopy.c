@@ -41,7 +41,8 @@ static int64_t least(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
-static zcc_status read_file(zcci_filecopy *copy, zcc_file *file, int64_t at_bytes, void *data, int64_t bytes, zcc_error *error)
+static zcc_status read_file(zcci_filecopy *copy, zcc_file *file, int64_t at_bytes, void *data, int64_t bytes,
+                            zcc_error *error)
 {
 	copy->read_bytes += bytes;
 	return zcc_file_read(file, at_bytes, data, bytes, error);
@@ -93,17 +94,20 @@ static int64_t direct_run(const zcci_route *route, int64_t first)
 	return run * elem_bytes >= DIRECT_BYTES ? least(run, STEP_BYTES / elem_bytes) : 0;
 }
 
-static zcc_status move_direct(zcci_filecopy *copy, const zcci_route *route, int64_t first, int64_t count, zcc_error *error)
+static zcc_status move_direct(zcci_filecopy *copy, const zcci_route *route, int64_t first, int64_t count,
+                              zcc_error *error)
 {
 	int64_t bytes = count * route->source_elem_bytes;
 	int64_t source_at = zcci_view_offset(&route->source, first) * route->source_elem_bytes;
 	int64_t target_at = zcci_view_offset(&route->target, first) * route->target_elem_bytes;
 	if (route->from.file != NULL)
-		return read_file(copy, route->from.file, route->from.at_bytes + source_at, route->to.data + target_at, bytes, error);
+		return read_file(copy, route->from.file, route->from.at_bytes + source_at, route->to.data + target_at, bytes,
+		                 error);
 	return write_file(copy, route->to.file, route->to.at_bytes + target_at, route->from.data + source_at, bytes, error);
 }
 
-zcc_status zcci_filecopy_step(zcci_filecopy *copy, const zcci_route *route, int64_t first, int64_t *count, zcc_error *error)
+zcc_status zcci_filecopy_step(zcci_filecopy *copy, const zcci_route *route, int64_t first, int64_t *count,
+                              zcc_error *error)
 {
 	char *dense = copy->memory;
 	char *converted = copy->memory + copy->part_bytes;
@@ -112,7 +116,9 @@ zcc_status zcci_filecopy_step(zcci_filecopy *copy, const zcci_route *route, int6
 		*count = n;
 		return move_direct(copy, route, first, n, error);
 	}
-	int64_t widest = route->source_elem_bytes > route->target_elem_bytes ? route->source_elem_bytes : route->target_elem_bytes;
+	int64_t widest = route->source_elem_bytes;
+	if (widest < route->target_elem_bytes)
+		widest = route->target_elem_bytes;
 	n = least(route->segment->elems - first, copy->part_bytes / widest);
 	*count = n;
 	zcc_status status = ZCC_OK;

@@ -1,4 +1,5 @@
-/* Segments that end in files. Only the bytes that belong to the segment are written; reads may span short gaps between runs. */
+/* Segments that end in files. Only the bytes that belong to the segment are written; reads may span short gaps
+ * between runs. */
 #ifndef ZCCI_FILECOPY_H
 #define ZCCI_FILECOPY_H
 
@@ -17,7 +18,9 @@ zcc_status zcci_filecopy_init(zcci_filecopy *copy, int64_t budget_bytes, int64_t
 void zcci_filecopy_fini(zcci_filecopy *copy);
 /* What is allocated. */
 int64_t zcci_filecopy_staging(const zcci_filecopy *copy);
-/* Moves some elements from `first` on, at least one, of a segment with at least one end in a file; *count is how many. */
-zcc_status zcci_filecopy_step(zcci_filecopy *copy, const zcci_route *route, int64_t first, int64_t *count, zcc_error *error);
+/* Moves some elements from `first` on, at least one, of a segment with at least one end in a file; *count is how
+ * many. */
+zcc_status zcci_filecopy_step(zcci_filecopy *copy, const zcci_route *route, int64_t first, int64_t *count,
+                              zcc_error *error);
 
 #endif

@@ -49,13 +49,15 @@ struct zcc_transfer {
 const char *zcci_side_name(int32_t side);
 /* Index of a rank in the side's tables, or −1. */
 int32_t zcci_side_find(const zcci_side *side, int32_t rank);
-/* The process that carries out a segment's end, resolving files: see zcci_schedule_create. ZCCI_UNPLACED where an end has no endpoint. */
+/* The process that carries out a segment's end, resolving files: see zcci_schedule_create. ZCCI_UNPLACED where an
+ * end has no endpoint. */
 void zcci_transfer_ends(const zcc_transfer *transfer, const zcc_segment *segment, int32_t *source, int32_t *target);
 /* The binding of one end of a segment, NULL where there is none. */
 const zcci_binding *zcci_transfer_binding(const zcc_transfer *transfer, const zcc_segment *segment, int32_t side);
 /* A route with the places of the ends that are bound here. */
 void zcci_transfer_bind_route(const zcc_transfer *transfer, zcci_route *route);
-/* Endpoints, bindings and reach of every segment that this process takes part in, and overlap of source and target memory. */
+/* Endpoints, bindings and reach of every segment that this process takes part in, and overlap of source and target
+ * memory. */
 zcc_status zcci_transfer_check(zcc_transfer *transfer, zcc_error *error);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "transfer/direct.h"
 #include "transfer/filecopy.h"
 #include "transfer/wire.h"
 
@@ -11,9 +12,11 @@ enum { COPY_STEP_BYTES = 1 << 20 };
 struct zcci_move {
 	zcc_transfer *transfer;
 	zcci_wire *wire;
+	zcci_direct *direct;
 	zcci_filecopy files;
 	zcci_cursor local;      /* in the list of work that needs no other process */
 	bool stopping;
+	bool stopped_by_peer;
 	int64_t copied_bytes;
 };
 
@@ -23,7 +26,10 @@ zcc_status zcci_move_create(zcc_transfer *transfer, zcci_move **move, zcc_error 
 	if (made == NULL)
 		return zcci_fail(error, ZCC_ENOMEM, 0, "transfer run", "no memory for a run");
 	made->transfer = transfer;
-	zcc_status status = zcci_filecopy_init(&made->files, transfer->staging_bytes, transfer->schedule->file_bytes, error);
+	zcc_status status = zcci_filecopy_init(&made->files, transfer->staging_bytes, transfer->schedule->file_bytes,
+	                                       error);
+	if (status == ZCC_OK)
+		status = zcci_direct_create(transfer, &made->direct, error);
 	if (status == ZCC_OK)
 		status = zcci_wire_create(transfer, &made->wire, error);
 	if (status != ZCC_OK) {
@@ -39,6 +45,7 @@ void zcci_move_destroy(zcci_move *move)
 	if (move == NULL)
 		return;
 	zcci_filecopy_fini(&move->files);
+	zcci_direct_destroy(move->direct);
 	zcci_wire_destroy(move->wire);
 	zcci_free(move);
 }
@@ -52,6 +59,9 @@ void zcci_move_result(const zcci_move *move, zcc_transfer_result *result)
 {
 	result->staging_peak_bytes = zcci_wire_staging(move->wire) + zcci_filecopy_staging(&move->files);
 	result->wire_bytes = zcci_wire_sent_bytes(move->wire);
+	const zcci_schedule *schedule = move->transfer->schedule;
+	for (int32_t p = 0; p < schedule->n_peers; p++)
+		result->wire_bytes += schedule->peers[p].pulled.bytes + schedule->peers[p].push.bytes;
 	result->copied_bytes = move->copied_bytes;
 	result->read_bytes = move->files.read_bytes;
 	result->written_bytes = move->files.written_bytes;
@@ -62,7 +72,8 @@ static void count_total(const zcci_move *move)
 	const zcci_schedule *schedule = move->transfer->schedule;
 	int64_t total = schedule->local.bytes;
 	for (int32_t p = 0; p < schedule->n_peers; p++)
-		total += schedule->peers[p].out.bytes + schedule->peers[p].in.bytes;
+		total += schedule->peers[p].out.bytes + schedule->peers[p].in.bytes + schedule->peers[p].pull.bytes +
+		         schedule->peers[p].push.bytes;
 	atomic_store_explicit(&move->transfer->done_bytes, 0, memory_order_relaxed);
 	atomic_store_explicit(&move->transfer->total_bytes, total, memory_order_relaxed);
 }
@@ -70,6 +81,11 @@ static void count_total(const zcci_move *move)
 static bool local_left(const zcci_move *move)
 {
 	return !move->stopping && move->local.segment < move->transfer->schedule->local.n_segments;
+}
+
+static bool work_left(const zcci_move *move)
+{
+	return local_left(move) || (!move->stopping && zcci_direct_left(move->direct));
 }
 
 /* Some of the work that needs no other process. */
@@ -103,10 +119,22 @@ static zcc_status local_step(zcci_move *move, zcc_error *error)
 	return status;
 }
 
+/* Some of the work in which no other process takes part, be it in this process's memory or in another's. */
+static zcc_status work_step(zcci_move *move, zcc_error *error)
+{
+	if (local_left(move))
+		return local_step(move, error);
+	int64_t bytes;
+	zcc_status status = zcci_direct_step(move->direct, &bytes, &move->stopped_by_peer, error);
+	atomic_fetch_add_explicit(&move->transfer->done_bytes, bytes, memory_order_relaxed);
+	return status;
+}
+
 static void stop(zcci_move *move)
 {
 	move->stopping = true;
 	zcci_wire_stop(move->wire);
+	zcci_direct_stop(move->transfer->comm, true);
 }
 
 /* Nothing moved: waits a little, or gives up where that has been so for too long. */
@@ -133,7 +161,9 @@ zcc_status zcci_move_run(zcci_move *move, zcc_error *error)
 	int64_t idle_since_ns = 0;
 	zcc_status fault = ZCC_OK;
 	count_total(move);
-	zcc_status status = zcci_wire_start(move->wire, error);
+	zcc_status status = zcci_direct_meet(move->direct, error);
+	if (status == ZCC_OK)
+		status = zcci_wire_start(move->wire, error);
 	while (status == ZCC_OK) {
 		bool moved;
 		bool finished;
@@ -141,15 +171,15 @@ zcc_status zcci_move_run(zcci_move *move, zcc_error *error)
 		status = zcci_wire_turn(move->wire, &moved, &finished, fault == ZCC_OK ? error : NULL);
 		if (fault == ZCC_OK && status == ZCC_OK)
 			fault = zcci_wire_fault(move->wire, error);
-		if (status != ZCC_OK || (finished && !local_left(move)))
+		if (status != ZCC_OK || (finished && !work_left(move)))
 			break;
 		if (fault == ZCC_OK && zcc_interrupted())
 			fault = zcci_comm_interrupted("transfer run", error);
-		else if (!moved && local_left(move)) {
-			fault = local_step(move, error);
+		else if (!moved && work_left(move)) {
+			fault = work_step(move, error);
 			moved = true;
 		}
-		if ((fault != ZCC_OK || zcci_wire_stopped(move->wire)) && !move->stopping)
+		if ((fault != ZCC_OK || move->stopped_by_peer || zcci_wire_stopped(move->wire)) && !move->stopping)
 			stop(move);
 		if (!moved) {
 			status = wait_a_little(move, &idle, &idle_since_ns, fault == ZCC_OK ? error : NULL);

@@ -96,11 +96,8 @@ void zcci_route_unpack(const zcci_route *route, int64_t first, int64_t count, co
 void zcci_route_copy(const zcci_route *route, int64_t first, int64_t count)
 {
 	if (!route->converts) {
-		zcci_view source;
-		zcci_view target;
-		set_view(&source, route->segment, route->segment->source_strides_elems);
-		set_view(&target, route->segment, route->segment->target_strides_elems);
-		zcci_copy(route->to.data, &target, route->from.data, &source, first, count, route->source_elem_bytes);
+		zcci_copy(route->to.data, &route->target, route->from.data, &route->source, first, count,
+		          route->source_elem_bytes);
 		return;
 	}
 	char *dense = zcci_route_source_range(route, first, count);

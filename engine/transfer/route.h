@@ -42,7 +42,8 @@ void zcci_route_copy(const zcci_route *route, int64_t first, int64_t count);
 void zcci_route_pack(const zcci_route *route, int64_t first, int64_t count, void *dense);
 /* Dense source elements to the target's memory, converted on the way. */
 void zcci_route_unpack(const zcci_route *route, int64_t first, int64_t count, const void *dense);
-/* Where the range lies in memory, if it lies there as it travels: dense, and for the target without conversion. Else NULL. */
+/* Where the range lies in memory, if it lies there as it travels: dense, and for the target without conversion. Else
+ * NULL. */
 char *zcci_route_source_range(const zcci_route *route, int64_t first, int64_t count);
 char *zcci_route_target_range(const zcci_route *route, int64_t first, int64_t count);
 

@@ -10,12 +10,19 @@ enum {
 	/* Packed chunks stay in the second-level cache between packing and sending. */
 	CHUNK_MAX_BYTES = 1 << 20,
 	DEPTH_MAX = 4,
-	/* A run this long on both sides goes alone, from its own memory and into its own memory, in chunks that need no staging. */
+	/* A run this long on both sides goes alone, from its own memory and into its own memory, in chunks that need no
+	 * staging. */
 	RUN_ALONE_BYTES = 64 << 10,
 	ALONE_MAX_BYTES = 16 << 20,
 	/* Between devices every chunk costs a few launches. */
-	DEVICE_CHUNK_MAX_BYTES = 16 << 20
+	DEVICE_CHUNK_MAX_BYTES = 16 << 20,
+	/* Between processes of one host a segment is copied once, by the process whose side has the shorter runs: a run of the
+	 * other's memory costs the system more than one of its own. What has too short runs is packed. */
+	OTHERS_RUN_BYTES = 16 << 10,
+	OWN_RUN_BYTES = 256
 };
+
+enum { OUT, IN, PULL, PUSH, PULLED, PUSHED, N_WAYS };
 
 void zcci_schedule_route(const zcci_schedule *schedule, const zcc_segment *segment, zcci_route *route)
 {
@@ -128,8 +135,8 @@ static zcc_status make_dtypes(const zcc_transfer *transfer, zcci_schedule *sched
 static zcc_status unplaced(const zcc_segment *segment, int32_t source, zcc_error *error)
 {
 	int32_t side = source == ZCCI_UNPLACED ? ZCC_SOURCE : ZCC_TARGET;
-	return zcci_fail(error, ZCC_EINVAL, 0, "transfer schedule", "%s rank %d is placed on no process", zcci_side_name(side),
-	                 side == ZCC_SOURCE ? segment->source_rank : segment->target_rank);
+	return zcci_fail(error, ZCC_EINVAL, 0, "transfer schedule", "%s rank %d is placed on no process",
+	                 zcci_side_name(side), side == ZCC_SOURCE ? segment->source_rank : segment->target_rank);
 }
 
 static void append(const zcci_schedule *schedule, zcci_list *list, const zcc_segment *segment)
@@ -140,10 +147,31 @@ static void append(const zcci_schedule *schedule, zcci_list *list, const zcc_seg
 	list->n_segments++;
 }
 
-/* Once to count (lists without memory), once to fill. `lists`: local, then out and in of every process. */
+/* OUT, PULLED or PUSH: how a segment leaves for another process. Both ends come to the same answer. */
+static int32_t way_out(const zcci_schedule *schedule, const zcc_segment *segment, bool near)
+{
+	zcci_route route;
+	zcci_schedule_route(schedule, segment, &route);
+	int64_t source_run = zcci_view_run(&route.source, 0) * route.source_elem_bytes;
+	int64_t target_run = zcci_view_run(&route.target, 0) * route.target_elem_bytes;
+	if (!near || route.converts || source_run < OWN_RUN_BYTES || target_run < OWN_RUN_BYTES)
+		return OUT;
+	if (source_run >= target_run)
+		return source_run >= OTHERS_RUN_BYTES ? PULLED : OUT;
+	return target_run >= OTHERS_RUN_BYTES ? PUSH : OUT;
+}
+
+/* The same seen from the other end. */
+static int32_t way_in(int32_t way_out)
+{
+	return way_out == OUT ? IN : way_out == PULLED ? PULL : PUSHED;
+}
+
+/* Once to count (lists without memory), once to fill. `lists`: local, then N_WAYS of every process. */
 static zcc_status distribute(const zcc_transfer *transfer, zcci_schedule *schedule, zcci_list *lists, zcc_error *error)
 {
 	int32_t me = transfer->comm->rank;
+	const zcci_neighbour *others = transfer->comm->others;
 	for (int64_t i = 0; i < transfer->n_segments; i++) {
 		const zcc_segment *segment = &transfer->segments[i];
 		if (segment->elems == 0)
@@ -155,10 +183,14 @@ static zcc_status distribute(const zcc_transfer *transfer, zcci_schedule *schedu
 			return unplaced(segment, source, error);
 		if (source == me && target == me)
 			append(schedule, &lists[0], segment);
-		else if (source == me)
-			append(schedule, &lists[1 + 2 * target], segment);
-		else if (target == me)
-			append(schedule, &lists[2 + 2 * source], segment);
+		if ((source == me) == (target == me))
+			continue;
+		int32_t peer = source == me ? target : source;
+		bool near = transfer->device == NULL && others != NULL && others[peer].near;
+		int32_t way = way_out(schedule, segment, near);
+		if (target == me)
+			way = way_in(way);
+		append(schedule, &lists[1 + N_WAYS * (int64_t)peer + way], segment);
 	}
 	return ZCC_OK;
 }
@@ -169,7 +201,7 @@ static zcc_status make_lists(const zcc_transfer *transfer, zcci_schedule *schedu
 	zcc_status status = distribute(transfer, schedule, lists, error);
 	if (status != ZCC_OK)
 		return status;
-	for (int32_t i = 0; i < 1 + 2 * size; i++) {
+	for (int64_t i = 0; i < 1 + N_WAYS * (int64_t)size; i++) {
 		int64_t n = lists[i].n_segments;
 		lists[i] = (zcci_list){.segments = zcci_arena_alloc(schedule->arena, n, sizeof *lists[i].segments)};
 		if (lists[i].segments == NULL)
@@ -183,8 +215,13 @@ static zcc_status make_lists(const zcc_transfer *transfer, zcci_schedule *schedu
 	if (schedule->peers == NULL)
 		return no_memory(error);
 	for (int32_t p = 0; p < size; p++) {
-		zcci_peer peer = {.process = p, .out = lists[1 + 2 * p], .in = lists[2 + 2 * p]};
-		if (peer.out.n_segments + peer.in.n_segments == 0)
+		const zcci_list *of = &lists[1 + N_WAYS * (int64_t)p];
+		zcci_peer peer = {.process = p, .out = of[OUT], .in = of[IN], .pull = of[PULL], .push = of[PUSH],
+		                  .pulled = of[PULLED], .pushed = of[PUSHED]};
+		int64_t n = 0;
+		for (int32_t way = 0; way < N_WAYS; way++)
+			n += of[way].n_segments;
+		if (n == 0)
 			continue;
 		peer.out_stage_bytes = largest_staged(schedule, &peer.out, ZCC_SOURCE);
 		peer.in_stage_bytes = largest_staged(schedule, &peer.in, ZCC_TARGET);
@@ -210,7 +247,7 @@ static int64_t count_file_bytes(const zcc_transfer *transfer, const zcci_schedul
 zcc_status zcci_schedule_create(const zcc_transfer *transfer, zcci_schedule **schedule, zcc_error *error)
 {
 	zcci_schedule *made = zcci_calloc(1, sizeof *made);
-	zcci_list *lists = zcci_calloc(1 + 2 * (int64_t)transfer->comm->size, sizeof *lists);
+	zcci_list *lists = zcci_calloc(1 + N_WAYS * (int64_t)transfer->comm->size, sizeof *lists);
 	if (made != NULL)
 		made->arena = zcci_arena_create();
 	zcc_status status = ZCC_OK;

@@ -39,8 +39,12 @@ typedef struct zcci_part {
 /* All that goes between this process and another one. */
 typedef struct zcci_peer {
 	int32_t process;
-	zcci_list out;
+	zcci_list out;      /* by messages */
 	zcci_list in;
+	zcci_list pull;     /* this process reads them from the peer's memory */
+	zcci_list push;     /* this process writes them to the peer's memory */
+	zcci_list pulled;   /* the peer reads them from here */
+	zcci_list pushed;   /* the peer writes them here */
 	/* The largest chunk that has to be staged, 0 where none has to. */
 	int64_t out_stage_bytes;
 	int64_t in_stage_bytes;
@@ -65,8 +69,8 @@ typedef struct zcci_schedule {
 } zcci_schedule;
 
 struct zcc_transfer;
-/* What this process does. A file has no process: the segment is carried out where its other end is, and between two files by process
- * (parameter mod size). ZCC_EINVAL for an endpoint that is missing, ZCC_ENOMEM. */
+/* What this process does. A file has no process: the segment is carried out where its other end is, and between two
+ * files by process (parameter mod size). ZCC_EINVAL for an endpoint that is missing, ZCC_ENOMEM. */
 zcc_status zcci_schedule_create(const struct zcc_transfer *transfer, zcci_schedule **schedule, zcc_error *error);
 void zcci_schedule_destroy(zcci_schedule *schedule);
 
@@ -74,7 +78,8 @@ void zcci_schedule_destroy(zcci_schedule *schedule);
 void zcci_schedule_route(const zcci_schedule *schedule, const zcc_segment *segment, zcci_route *route);
 /* Cuts the next chunk of a stream and moves the cursor behind it; false at the end. */
 bool zcci_chunk_next(const zcci_schedule *schedule, const zcci_list *list, zcci_cursor *cursor, zcci_chunk *chunk);
-/* The part at the cursor (at first chunk->begin, used_bytes = 0); moves the cursor behind it. As often as the chunk has parts. */
+/* The part at the cursor (at first chunk->begin, used_bytes = 0); moves the cursor behind it. As often as the chunk
+ * has parts. */
 bool zcci_part_next(const zcci_schedule *schedule, const zcci_list *list, zcci_cursor *cursor, int64_t used_bytes,
                     zcci_part *part);
 

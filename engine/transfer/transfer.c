@@ -9,6 +9,7 @@
 #include "device/handles.h"
 #include "store/file.h"
 #include "transfer/device_move.h"
+#include "transfer/direct.h"
 #include "transfer/move.h"
 
 static const int64_t STAGING_USUAL = 8 << 20;
@@ -108,7 +109,8 @@ static zcc_status make_side(zcci_side *side, const zcc_layout *layout, zcc_error
 	side->process = zcci_calloc(side->n_ranks, sizeof *side->process);
 	side->bindings = zcci_calloc(side->n_ranks, sizeof *side->bindings);
 	if (side->process == NULL || side->bindings == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, "transfer create", "no memory for the tables of %d ranks", side->n_ranks);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "transfer create", "no memory for the tables of %d ranks",
+		                 side->n_ranks);
 	for (int32_t i = 0; i < side->n_ranks; i++)
 		side->process[i] = ZCCI_UNPLACED;
 	return ZCC_OK;
@@ -136,10 +138,12 @@ zcc_status zcc_transfer_create(zcc_plan *plan, zcc_comm *comm, const zcc_transfe
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer create", "options of %u bytes, this library's have %zu",
 		                 options->struct_bytes, sizeof *options);
 	if (options->staging_bytes < STAGING_LEAST)
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer create", "a staging budget of %lld bytes, at least %lld are needed",
-		                 (long long)options->staging_bytes, (long long)STAGING_LEAST);
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer create",
+		                 "a staging budget of %lld bytes, at least %lld are needed", (long long)options->staging_bytes,
+		                 (long long)STAGING_LEAST);
 	if (options->timeout_ns < 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer create", "a time-out of %lld ns", (long long)options->timeout_ns);
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer create", "a time-out of %lld ns",
+		                 (long long)options->timeout_ns);
 	int64_t n_segments = 0;
 	const zcc_segment *segments = zcc_plan_segments(plan, &n_segments);
 	if (segments == NULL)
@@ -187,8 +191,8 @@ void zcc_transfer_destroy(zcc_transfer *transfer)
 
 /* ---- placing and binding ---- */
 
-static zcc_status find_rank(const zcc_transfer *transfer, const char *operation, int32_t side, int32_t rank, int32_t *index,
-                            zcc_error *error)
+static zcc_status find_rank(const zcc_transfer *transfer, const char *operation, int32_t side, int32_t rank,
+                            int32_t *index, zcc_error *error)
 {
 	if (side != ZCC_SOURCE && side != ZCC_TARGET)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "side %d is neither source nor target", side);
@@ -205,8 +209,8 @@ zcc_status zcc_transfer_place(zcc_transfer *transfer, int32_t side, int32_t rank
 	if (status != ZCC_OK)
 		return status;
 	if (process != ZCC_ENDPOINT_FILE && (process < 0 || process >= transfer->comm->size))
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer place", "%s rank %d on process %d of %d", zcci_side_name(side), rank,
-		                 process, transfer->comm->size);
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer place", "%s rank %d on process %d of %d", zcci_side_name(side),
+		                 rank, process, transfer->comm->size);
 	if (transfer->sides[side].process[index] != process)
 		drop_schedule(transfer);
 	transfer->sides[side].process[index] = process;
@@ -264,13 +268,35 @@ static zcc_status find_shard(zcc_transfer *transfer, const char *operation, int3
 	int64_t needed;
 	if (zcci_mul_overflows(shard.elems, zcc_dtype_bytes(info.dtype), &needed) || bytes < needed)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation,
-		                 "parameter '%s': %lld bytes bound for %s rank %d, whose shard of %lld %s elements needs more", info.name,
-		                 (long long)bytes, zcci_side_name(side), rank, (long long)shard.elems, zcc_dtype_name(info.dtype));
+		                 "parameter '%s': %lld bytes bound for %s rank %d, whose shard of %lld %s elements needs more",
+		                 info.name, (long long)bytes, zcci_side_name(side), rank, (long long)shard.elems,
+		                 zcc_dtype_name(info.dtype));
 	if (table->bindings[index] == NULL)
 		table->bindings[index] = zcci_calloc(table->n_params, sizeof **table->bindings);
 	if (table->bindings[index] == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, operation, "no memory for the buffers of %d parameters", table->n_params);
+		return zcci_fail(error, ZCC_ENOMEM, 0, operation, "no memory for the buffers of %d parameters",
+		                 table->n_params);
 	*binding = &table->bindings[index][param];
+	return ZCC_OK;
+}
+
+static zcc_status check_device_memory(const zcc_transfer *transfer, int32_t side, int32_t rank, int32_t param,
+                                      const void *data, int64_t bytes, zcc_error *error)
+{
+	int32_t place = 0;
+	zcc_status status = transfer->device->ops->place(transfer->device->impl, data, bytes, &place, error);
+	if (status != ZCC_OK)
+		return zcci_context(error, status, "parameter %d of %s rank %d", param, zcci_side_name(side), rank);
+	zcc_param_info info = {.dtype = ZCC_U8};
+	zcc_layout_param(transfer->sides[side].layout, param, &info, NULL);
+	if ((uintptr_t)data % (uintptr_t)zcc_dtype_bytes(info.dtype) != 0)
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory",
+		                 "parameter %d of %s rank %d: %p is no address of a %s", param, zcci_side_name(side), rank, data,
+		                 zcc_dtype_name(info.dtype));
+	if (place == ZCC_AT_PAGEABLE)
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory",
+		                 "parameter %d of %s rank %d: memory that is neither of device %s nor pinned for it", param,
+		                 zcci_side_name(side), rank, zcc_device_name(transfer->device));
 	return ZCC_OK;
 }
 
@@ -282,22 +308,12 @@ zcc_status zcc_transfer_bind_memory(zcc_transfer *transfer, int32_t side, int32_
 	if (status != ZCC_OK)
 		return status;
 	if (data == NULL)
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory", "no memory given for parameter %d of %s rank %d", param,
-		                 zcci_side_name(side), rank);
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory", "no memory given for parameter %d of %s rank %d",
+		                 param, zcci_side_name(side), rank);
 	if (transfer->device != NULL && bytes > 0) {
-		int32_t place = 0;
-		status = transfer->device->ops->place(transfer->device->impl, data, bytes, &place, error);
+		status = check_device_memory(transfer, side, rank, param, data, bytes, error);
 		if (status != ZCC_OK)
-			return zcci_context(error, status, "parameter %d of %s rank %d", param, zcci_side_name(side), rank);
-		zcc_param_info info = {.dtype = ZCC_U8};
-		zcc_layout_param(transfer->sides[side].layout, param, &info, NULL);
-		if ((uintptr_t)data % (uintptr_t)zcc_dtype_bytes(info.dtype) != 0)
-			return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory", "parameter %d of %s rank %d: %p is no address of a %s", param,
-			                 zcci_side_name(side), rank, data, zcc_dtype_name(info.dtype));
-		if (place == ZCC_AT_PAGEABLE)
-			return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory",
-			                 "parameter %d of %s rank %d: memory that is neither of device %s nor pinned for it", param,
-			                 zcci_side_name(side), rank, zcc_device_name(transfer->device));
+			return status;
 	}
 	zcc_file_close(binding->file);
 	*binding = (zcci_binding){.data = data, .bytes = bytes};
@@ -317,9 +333,9 @@ zcc_status zcc_transfer_bind_file(zcc_transfer *transfer, int32_t side, int32_t 
 	int64_t end;
 	if (file == NULL || offset_bytes < 0 || zcci_add_overflows(offset_bytes, bytes, &end) || end > zcc_file_bytes(file))
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind file",
-		                 "parameter %d of %s rank %d: %lld bytes at %lld of '%s', which has %lld", param, zcci_side_name(side),
-		                 rank, (long long)bytes, (long long)offset_bytes, file != NULL ? zcc_file_path(file) : "",
-		                 file != NULL ? (long long)zcc_file_bytes(file) : 0);
+		                 "parameter %d of %s rank %d: %lld bytes at %lld of '%s', which has %lld", param,
+		                 zcci_side_name(side), rank, (long long)bytes, (long long)offset_bytes, file != NULL
+		                 ? zcc_file_path(file) : "", file != NULL ? (long long)zcc_file_bytes(file) : 0);
 	zcci_file_retain(file);
 	zcc_file_close(binding->file);
 	*binding = (zcci_binding){.file = file, .offset_bytes = offset_bytes, .bytes = bytes};
@@ -359,7 +375,8 @@ static zcc_status agree_on_work(zcc_transfer *transfer, zcc_error *error)
 	int64_t values[N_PARTS];
 	for (int32_t i = 0; i < N_PARTS; i++)
 		values[i] = parts[i].value;
-	zcc_status status = zcc_comm_same(transfer->comm, "the transfer", (int64_t)XXH3_64bits(values, sizeof values), error);
+	zcc_status status = zcc_comm_same(transfer->comm, "the transfer", (int64_t)XXH3_64bits(values, sizeof values),
+	                                  error);
 	if (status != ZCC_EAGREE)
 		return status;
 	for (int32_t i = 0; i < N_PARTS; i++) {
@@ -419,6 +436,7 @@ zcc_status zcc_transfer_run(zcc_transfer *transfer, zcc_transfer_result *result,
 	int64_t start = zcc_clock_ns();
 	zcci_move *move = NULL;
 	zcc_error mine = {.status = ZCC_OK};
+	zcci_direct_stop(transfer->comm, false);
 	prepare(transfer, &move, &mine);
 	zcc_status status = agree_on_work(transfer, error);
 	if (status == ZCC_OK)

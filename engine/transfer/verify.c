@@ -11,18 +11,18 @@
 
 /* Where one rank's shard of one parameter lies. */
 typedef struct binding {
-	zcc_file *file;   /* NULL until bound */
+	zcc_file *file; /* NULL until bound */
 	int64_t at_bytes;
-	int64_t elems;    /* of the shard; −1 where the rank has none */
+	int64_t elems; /* of the shard; −1 where the rank has none */
 } binding;
 
 typedef struct half {
 	zcc_layout *layout;
 	const char *name;
-	const int32_t *ranks;   /* the layout's */
+	const int32_t *ranks; /* the layout's */
 	int32_t n_ranks;
 	int32_t n_params;
-	binding *bindings;      /* by parameter, then by place in ranks */
+	binding *bindings; /* by parameter, then by place in ranks */
 } half;
 
 struct zcc_verify {
@@ -59,8 +59,9 @@ static zcc_status open_half(half *h, zcc_layout *layout, const char *name, zcc_e
 	h->n_params = zcc_layout_params(layout);
 	h->bindings = zcci_calloc((int64_t)h->n_params * h->n_ranks, sizeof *h->bindings);
 	if (h->bindings == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, "verify create", "no memory for the places of %" PRId32 " parameters on %"
-		                 PRId32 " ranks", h->n_params, h->n_ranks);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "verify create",
+		                 "no memory for the places of %" PRId32 " parameters on %" PRId32 " ranks", h->n_params,
+		                 h->n_ranks);
 	for (int32_t p = 0; p < h->n_params; p++)
 		for (int32_t i = 0; i < h->n_ranks; i++) {
 			zcc_shard_info info;
@@ -72,7 +73,8 @@ static zcc_status open_half(half *h, zcc_layout *layout, const char *name, zcc_e
 	return ZCC_OK;
 }
 
-static zcc_status refuse_missing(const zcc_layout *there, const zcc_layout *here, const char *here_name, zcc_error *error)
+static zcc_status refuse_missing(const zcc_layout *there, const zcc_layout *here, const char *here_name,
+                                 zcc_error *error)
 {
 	for (int32_t p = 0; p < zcc_layout_params(there); p++) {
 		zcc_param_info info;
@@ -80,8 +82,8 @@ static zcc_status refuse_missing(const zcc_layout *there, const zcc_layout *here
 		if (status != ZCC_OK)
 			return status;
 		if (zcc_layout_find(here, info.name) < 0)
-			return zcci_fail(error, ZCC_EMAP, 0, "verify create", "parameter %s is not in the %s layout", info.name,
-			                 here_name);
+			return zcci_fail(error, ZCC_EMAP, 0, "verify create", "parameter %s is not in the %s layout",
+			                 info.name, here_name);
 	}
 	return ZCC_OK;
 }
@@ -97,7 +99,8 @@ static zcc_status pair(zcc_verify *verify, zcc_error *error)
 		return status;
 	verify->source_params = zcci_calloc(target->n_params, sizeof *verify->source_params);
 	if (verify->source_params == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, "verify create", "no memory for %" PRId32 " parameters", target->n_params);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "verify create", "no memory for %" PRId32 " parameters",
+		                 target->n_params);
 	for (int32_t p = 0; p < target->n_params; p++) {
 		zcc_param_info mine, other;
 		status = zcc_layout_param(target->layout, p, &mine, error);
@@ -108,15 +111,19 @@ static zcc_status pair(zcc_verify *verify, zcc_error *error)
 		if (status != ZCC_OK)
 			return status;
 		if (mine.ndim != other.ndim)
-			return zcci_fail(error, ZCC_EMAP, 0, "verify create", "parameter %s has %" PRId32 " axes in the target layout, %"
-			                 PRId32 " in the source layout", mine.name, mine.ndim, other.ndim);
+			return zcci_fail(error, ZCC_EMAP, 0, "verify create",
+			                 "parameter %s has %" PRId32 " axes in the target layout, %" PRId32
+			                 " in the source layout",
+			                 mine.name, mine.ndim, other.ndim);
 		for (int32_t d = 0; d < mine.ndim; d++)
 			if (mine.shape_elems[d] != other.shape_elems[d])
-				return zcci_fail(error, ZCC_EMAP, 0, "verify create", "parameter %s, axis %" PRId32 ": %" PRId64
-				                 " in the target layout, %" PRId64 " in the source layout", mine.name, d, mine.shape_elems[d],
-				                 other.shape_elems[d]);
+				return zcci_fail(error, ZCC_EMAP, 0, "verify create",
+				                 "parameter %s, axis %" PRId32 ": %" PRId64
+				                 " in the target layout, %" PRId64 " in the source layout",
+				                 mine.name, d, mine.shape_elems[d], other.shape_elems[d]);
 		if (!zcci_convert_supported(mine.dtype, other.dtype, 1))
-			return zcci_fail(error, ZCC_ELAYOUT, 0, "verify create", "parameter %s: no conversion from %s to %s", mine.name,
+			return zcci_fail(error, ZCC_ELAYOUT, 0, "verify create",
+			                 "parameter %s: no conversion from %s to %s", mine.name,
 			                 zcc_dtype_name(other.dtype), zcc_dtype_name(mine.dtype));
 	}
 	return ZCC_OK;
@@ -165,7 +172,8 @@ zcc_status zcc_verify_bind_file(zcc_verify *verify, int32_t side, int32_t rank, 
 {
 	static const char operation[] = "verify bind file";
 	if (side != ZCC_SOURCE && side != ZCC_TARGET)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "side %" PRId32 " is neither source nor target", side);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "side %" PRId32 " is neither source nor target",
+		                 side);
 	half *h = &verify->halves[side];
 	zcc_param_info info;
 	zcc_status status = zcc_layout_param(h->layout, param, &info, error);
@@ -174,13 +182,16 @@ zcc_status zcc_verify_bind_file(zcc_verify *verify, int32_t side, int32_t rank, 
 	int32_t place = find_rank(h, rank);
 	binding *b = place >= 0 ? binding_of(h, param, place) : NULL;
 	if (b == NULL || b->elems < 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "parameter %s: %s rank %" PRId32 " stores nothing of it", info.name,
-		                 h->name, rank);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation,
+		                 "parameter %s: %s rank %" PRId32 " stores nothing of it", info.name, h->name, rank);
 	int64_t needed = b->elems * zcc_dtype_bytes(info.dtype);
-	if (bytes < needed || offset_bytes < 0 || offset_bytes > zcc_file_bytes(file) || bytes > zcc_file_bytes(file) - offset_bytes)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "parameter %s, %s rank %" PRId32 ": %" PRId64
-		                 " bytes at offset %" PRId64 " of %s; the shard has %" PRId64 ", the file %" PRId64, info.name, h->name,
-		                 rank, bytes, offset_bytes, zcc_file_path(file), needed, zcc_file_bytes(file));
+	if (bytes < needed || offset_bytes < 0 || offset_bytes > zcc_file_bytes(file) ||
+	    bytes > zcc_file_bytes(file) - offset_bytes)
+		return zcci_fail(error, ZCC_EINVAL, 0, operation,
+		                 "parameter %s, %s rank %" PRId32 ": %" PRId64 " bytes at offset %" PRId64
+		                 " of %s; the shard has %" PRId64 ", the file %" PRId64,
+		                 info.name, h->name, rank, bytes, offset_bytes, zcc_file_path(file), needed,
+		                 zcc_file_bytes(file));
 	zcc_file_close(b->file);
 	b->file = zcci_file_retain(file);
 	b->at_bytes = offset_bytes;
@@ -215,12 +226,12 @@ typedef struct job {
 	int32_t source_param;
 	zcc_param_info target;
 	zcc_param_info source;
-	zcci_block *blocks;       /* NULL until needed */
+	zcci_block *blocks; /* NULL until needed */
 	int64_t n_blocks;
 	struct pieces {
 		zcc_piece *list;
-		int64_t n;            /* −1 until looked up */
-	} *pieces;                /* by place of the source rank */
+		int64_t n; /* −1 until looked up */
+	} *pieces;         /* by place of the source rank */
 } job;
 
 static zcc_status no_memory(zcc_error *error)
@@ -249,7 +260,8 @@ static zcc_status source_pieces(job *j, int32_t place, struct pieces *pieces, zc
 	struct pieces *known = &j->pieces[place];
 	zcc_status status = ZCC_OK;
 	if (known->n < 0)
-		status = zcci_layout_shard_pieces(h->layout, j->source_param, h->ranks[place], j->arena, &known->list, &known->n, error);
+		status = zcci_layout_shard_pieces(h->layout, j->source_param, h->ranks[place], j->arena, &known->list,
+		                                  &known->n, error);
 	if (status == ZCC_OK)
 		*pieces = *known;
 	return status;
@@ -274,8 +286,8 @@ static zcci_box box_of(const zcc_piece *piece)
 }
 
 /* Compares what the shard of a source rank has of a box; adds its elements to *found. */
-static zcc_status compare_with(job *j, const zcci_stored *mine, const zcc_piece *piece, const zcci_box *box, int32_t holder,
-                               int64_t *found, zcc_error *error)
+static zcc_status compare_with(job *j, const zcci_stored *mine, const zcc_piece *piece, const zcci_box *box,
+                               int32_t holder, int64_t *found, zcc_error *error)
 {
 	int32_t place = find_rank(&j->verify->halves[ZCC_SOURCE], holder);
 	struct pieces pieces = {0};
@@ -296,8 +308,10 @@ static zcc_status compare_with(job *j, const zcci_stored *mine, const zcc_piece 
 
 static zcc_status refuse_uncovered(const zcci_stored *mine, int64_t found, int64_t elems, zcc_error *error)
 {
-	return zcci_fail(error, ZCC_EMAP, 0, "verify run", "parameter %s, %s rank %" PRId32 ": the source layout holds %" PRId64
-	                 " of the %" PRId64 " elements of a piece", mine->param, mine->side, mine->rank, found, elems);
+	return zcci_fail(error, ZCC_EMAP, 0, "verify run",
+	                 "parameter %s, %s rank %" PRId32 ": the source layout holds %" PRId64 " of the %" PRId64
+	                 " elements of a piece",
+	                 mine->param, mine->side, mine->rank, found, elems);
 }
 
 static zcc_status check_target_piece(job *j, const zcci_stored *mine, const zcc_piece *piece, zcc_error *error)
@@ -309,8 +323,9 @@ static zcc_status check_target_piece(job *j, const zcci_stored *mine, const zcc_
 		if (zcci_box_meet(&box, j->blocks[b].origin_elems, j->blocks[b].shape_elems) == 0)
 			continue;
 		if (!zcci_convert_supported(j->target.dtype, j->source.dtype, piece->scale / j->blocks[b].scale))
-			return zcci_fail(error, ZCC_ELAYOUT, 0, "verify run", "parameter %s: a scale of %g on %s", mine->param,
-			                 piece->scale / j->blocks[b].scale, zcc_dtype_name(j->source.dtype));
+			return zcci_fail(error, ZCC_ELAYOUT, 0, "verify run", "parameter %s: a scale of %g on %s",
+			                 mine->param, piece->scale / j->blocks[b].scale,
+			                 zcc_dtype_name(j->source.dtype));
 		zcc_status status = compare_with(j, mine, piece, &box, j->blocks[b].holders[0], &found, error);
 		if (status != ZCC_OK)
 			return status;
@@ -323,15 +338,16 @@ static zcc_status check_target_shard(job *j, int32_t param, int32_t place, zcc_e
 	const half *h = &j->verify->halves[ZCC_TARGET];
 	zcc_status status = ZCC_OK;
 	if (j->blocks == NULL)
-		status = zcci_layout_blocks(j->verify->halves[ZCC_SOURCE].layout, j->source_param, j->arena, &j->blocks, &j->n_blocks,
-		                            error);
+		status = zcci_layout_blocks(j->verify->halves[ZCC_SOURCE].layout, j->source_param, j->arena, &j->blocks,
+		                            &j->n_blocks, error);
 	zcc_shard_info info = {0};
 	if (status == ZCC_OK)
 		status = zcc_layout_shard(h->layout, param, h->ranks[place], &info, error);
 	zcc_piece *pieces = NULL;
 	int64_t n_pieces = 0, elems = 0;
 	if (status == ZCC_OK)
-		status = zcci_layout_shard_pieces(h->layout, param, h->ranks[place], j->arena, &pieces, &n_pieces, error);
+		status = zcci_layout_shard_pieces(h->layout, param, h->ranks[place], j->arena, &pieces, &n_pieces,
+		                                  error);
 	zcci_stored mine = stored_of(j, ZCC_TARGET, param, place);
 	for (int64_t i = 0; i < n_pieces && status == ZCC_OK; i++) {
 		zcci_box box = box_of(&pieces[i]);
@@ -370,10 +386,13 @@ static zcc_status refuse_unbound(const zcc_verify *verify, zcc_error *error)
 			for (int32_t i = 0; i < h->n_ranks; i++) {
 				const binding *b = binding_of(h, p, i);
 				zcc_param_info info;
-				if (b->elems <= 0 || b->file != NULL || zcc_layout_param(h->layout, p, &info, error) != ZCC_OK)
+				if (b->elems <= 0 || b->file != NULL ||
+				    zcc_layout_param(h->layout, p, &info, error) != ZCC_OK)
 					continue;
-				return zcci_fail(error, ZCC_EINVAL, 0, "verify run", "parameter %s, %s rank %" PRId32
-				                 ": no file is bound to its %" PRId64 " elements", info.name, h->name, h->ranks[i], b->elems);
+				return zcci_fail(error, ZCC_EINVAL, 0, "verify run",
+				                 "parameter %s, %s rank %" PRId32 ": no file is bound to its %" PRId64
+				                 " elements",
+				                 info.name, h->name, h->ranks[i], b->elems);
 			}
 	}
 	return ZCC_OK;
@@ -426,8 +445,10 @@ static zcc_status run_here(const zcc_verify *verify, zcc_comm *comm, int64_t *co
 	status = zcci_checker_init(&j.checker, error);
 	if (status != ZCC_OK)
 		return status;
-	share targets = {.total = total_of(verify, ZCC_TARGET), .rank = zcc_comm_rank(comm), .size = zcc_comm_size(comm)};
-	share replicas = {.total = total_of(verify, ZCC_SOURCE), .rank = zcc_comm_rank(comm), .size = zcc_comm_size(comm)};
+	share targets = {
+		.total = total_of(verify, ZCC_TARGET), .rank = zcc_comm_rank(comm), .size = zcc_comm_size(comm)};
+	share replicas = {
+		.total = total_of(verify, ZCC_SOURCE), .rank = zcc_comm_rank(comm), .size = zcc_comm_size(comm)};
 	j.arena = zcci_arena_create();
 	status = j.arena != NULL ? check_mine(&j, &targets, &replicas, error) : no_memory(error);
 	*compared_bytes = j.checker.compared_bytes;

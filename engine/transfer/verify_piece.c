@@ -80,7 +80,8 @@ static text index_of(int64_t number, int32_t ndim, const int64_t *shape, const i
 	text out;
 	int length = snprintf(out.text, sizeof out.text, "[");
 	for (int32_t d = 0; d < ndim; d++)
-		length += snprintf(out.text + length, sizeof out.text - (size_t)length, "%s%" PRId64, d > 0 ? ", " : "", at[d]);
+		length += snprintf(out.text + length, sizeof out.text - (size_t)length, "%s%" PRId64, d > 0 ? ", " : "",
+		                   at[d]);
 	snprintf(out.text + length, sizeof out.text - (size_t)length, "]");
 	return out;
 }
@@ -157,19 +158,20 @@ static zcc_status read_side(zcci_checker *checker, const side *s, int64_t first,
 	                    s->stored->rank);
 }
 
-/* Names the first of `count` elements, from `first` of the box on, that differs; wanted is what the reference makes of it. */
-static zcc_status report(const zcci_box *box, const side *mine, const side *reference, const char *wanted, double factor,
-                         int64_t first, int64_t count, zcc_error *error)
+/* Names the first of `count` elements, from `first` of the box on, that differs; wanted is what the reference makes of
+ * it. */
+static zcc_status report(const zcci_box *box, const side *mine, const side *reference, const char *wanted,
+                         double factor, int64_t first, int64_t count, zcc_error *error)
 {
 	int64_t k = 0;
-	while (k + 1 < count && memcmp(mine->data + k * mine->elem_bytes, wanted + k * mine->elem_bytes,
-	                               (size_t)mine->elem_bytes) == 0)
+	while (k + 1 < count &&
+	       memcmp(mine->data + k * mine->elem_bytes, wanted + k * mine->elem_bytes, (size_t)mine->elem_bytes) == 0)
 		k++;
 	text made = {""};
 	if (wanted != reference->data)
 		snprintf(made.text, sizeof made.text, " (%s times %.17g, as %s 0x%0*" PRIx64 ")",
-		         zcc_dtype_name(reference->stored->dtype), factor, zcc_dtype_name(mine->stored->dtype), 2 * mine->elem_bytes,
-		         number_of(wanted + k * mine->elem_bytes, mine->elem_bytes));
+		         zcc_dtype_name(reference->stored->dtype), factor, zcc_dtype_name(mine->stored->dtype),
+		         2 * mine->elem_bytes, number_of(wanted + k * mine->elem_bytes, mine->elem_bytes));
 	return zcci_fail(error, ZCC_EVERIFY, 0, operation, "parameter %.200s, element %s: %s on %s, but %s%s on %s",
 	                 mine->stored->param, index_of(first + k, box->ndim, box->shape_elems, box->origin_elems).text,
 	                 hex_of(mine->data + k * mine->elem_bytes, mine->elem_bytes).text, place_of(mine->stored).text,
@@ -177,8 +179,9 @@ static zcc_status report(const zcci_box *box, const side *mine, const side *refe
 	                 place_of(reference->stored).text);
 }
 
-zcc_status zcci_piece_compare(zcci_checker *checker, const zcci_box *box, const zcci_stored *mine, const zcc_piece *my_piece,
-                              const zcci_stored *reference, const zcc_piece *reference_piece, zcc_error *error)
+zcc_status zcci_piece_compare(zcci_checker *checker, const zcci_box *box, const zcci_stored *mine,
+                              const zcc_piece *my_piece, const zcci_stored *reference, const zcc_piece *reference_piece,
+                              zcc_error *error)
 {
 	side left = side_of(box, mine, my_piece, checker->memory);
 	side right = side_of(box, reference, reference_piece, checker->memory + CHUNK_BYTES);
@@ -220,8 +223,8 @@ typedef struct window {
 	int32_t elem_bytes;
 } window;
 
-/* Counts the elements of axes axis … of a view that fall into the window and clears them in its data. `reach` holds, for every axis,
- * how far the axes within it extend. */
+/* Counts the elements of axes axis … of a view that fall into the window and clears them in its data. `reach` holds,
+ * for every axis, how far the axes within it extend. */
 static int64_t clear(const zcci_view *view, const int64_t *reach, int32_t axis, int64_t offset, const window *w)
 {
 	if (axis == view->ndim) {
@@ -246,7 +249,8 @@ static int64_t clear(const zcci_view *view, const int64_t *reach, int32_t axis, 
 		return 0;
 	if (step == 1 && axis == view->ndim - 1) {
 		if (w->data != NULL)
-			memset(w->data + (offset + low - w->begin) * w->elem_bytes, 0, (size_t)((high - low) * w->elem_bytes));
+			memset(w->data + (offset + low - w->begin) * w->elem_bytes, 0,
+			       (size_t)((high - low) * w->elem_bytes));
 		return high - low;
 	}
 	int64_t covered = 0;
@@ -255,21 +259,12 @@ static int64_t clear(const zcci_view *view, const int64_t *reach, int32_t axis, 
 	return covered;
 }
 
-/* Order within a piece does not matter here: the outermost axis is that of the largest stride, so that whole parts are passed over. */
 static int64_t clear_piece(const zcc_piece *piece, const window *w)
 {
 	zcci_view view = {.ndim = piece->ndim};
 	memcpy(view.shape, piece->shape_elems, sizeof view.shape);
 	memcpy(view.strides, piece->dest_strides_elems, sizeof view.strides);
 	zcci_view_simplify(&view, NULL);
-	for (int32_t i = 1; i < view.ndim; i++)
-		for (int32_t k = i; k > 0 && view.strides[k] > view.strides[k - 1]; k--) {
-			int64_t stride = view.strides[k], extent = view.shape[k];
-			view.strides[k] = view.strides[k - 1];
-			view.shape[k] = view.shape[k - 1];
-			view.strides[k - 1] = stride;
-			view.shape[k - 1] = extent;
-		}
 	int64_t reach[ZCC_MAX_NDIM], sum = 0;
 	for (int32_t i = view.ndim - 1; i >= 0; i--) {
 		reach[i] = sum;
@@ -300,7 +295,8 @@ static zcc_status check_window(zcci_checker *checker, const zcci_stored *shard, 
 	zcc_status status = zcc_file_read(shard->file, shard->at_bytes + w->begin * w->elem_bytes, checker->memory,
 	                                  elems * w->elem_bytes, error);
 	if (status != ZCC_OK)
-		return zcci_context(error, status, "parameter %.200s, %s rank %" PRId32, shard->param, shard->side, shard->rank);
+		return zcci_context(error, status, "parameter %.200s, %s rank %" PRId32, shard->param, shard->side,
+		                    shard->rank);
 	w->data = checker->memory;
 	clear_pieces(pieces, n_pieces, w);
 	if (all_zero(w->data, elems * w->elem_bytes))
@@ -308,20 +304,23 @@ static zcc_status check_window(zcci_checker *checker, const zcci_stored *shard, 
 	int64_t k = 0;
 	while (all_zero(w->data + k * w->elem_bytes, w->elem_bytes))
 		k++;
-	return zcci_fail(error, ZCC_EVERIFY, 0, operation, "parameter %.200s, padding %s of the shard: %s on %s, must be 0",
-	                 shard->param, index_of(w->begin + k, info->ndim, info->shape_elems, NULL).text,
+	return zcci_fail(error, ZCC_EVERIFY, 0, operation,
+	                 "parameter %.200s, padding %s of the shard: %s on %s, must be 0", shard->param,
+	                 index_of(w->begin + k, info->ndim, info->shape_elems, NULL).text,
 	                 hex_of(w->data + k * w->elem_bytes, w->elem_bytes).text, place_of(shard).text);
 }
 
-zcc_status zcci_padding_check(zcci_checker *checker, const zcci_stored *shard, const zcc_shard_info *info, const zcc_piece *pieces,
-                              int64_t n_pieces, zcc_error *error)
+zcc_status zcci_padding_check(zcci_checker *checker, const zcci_stored *shard, const zcc_shard_info *info,
+                              const zcc_piece *pieces, int64_t n_pieces, zcc_error *error)
 {
 	int32_t elem_bytes = zcc_dtype_bytes(shard->dtype);
 	int64_t step = CHUNK_BYTES / elem_bytes;
 	for (int64_t begin = 0; begin < info->elems; begin += step) {
 		if (give_way() != ZCC_OK)
 			return interrupted(error);
-		window w = {.begin = begin, .end = info->elems - begin < step ? info->elems : begin + step, .elem_bytes = elem_bytes};
+		window w = {.begin = begin,
+		            .end = info->elems - begin < step ? info->elems : begin + step,
+		            .elem_bytes = elem_bytes};
 		zcc_status status = check_window(checker, shard, info, pieces, n_pieces, &w, error);
 		if (status != ZCC_OK)
 			return status;

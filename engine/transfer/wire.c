@@ -89,12 +89,15 @@ zcc_status zcci_wire_create(zcc_transfer *transfer, zcci_wire **wire, zcc_error 
 	made->done_bytes = zcci_calloc(n_slots, sizeof *made->done_bytes);
 	zcc_status status = ZCC_OK;
 	if (made->lanes == NULL || made->slots == NULL || made->done == NULL || made->done_bytes == NULL)
-		status = zcci_fail(error, ZCC_ENOMEM, 0, "transfer run", "no memory for streams to %d processes", schedule->n_peers);
+		status = zcci_fail(error, ZCC_ENOMEM, 0, "transfer run", "no memory for streams to %d processes",
+		                   schedule->n_peers);
 	if (status == ZCC_OK) {
 		for (int32_t p = 0; p < schedule->n_peers; p++)
-			add_lane(made, schedule->peers[p].process, false, &schedule->peers[p].in, schedule->peers[p].in_stage_bytes);
+			add_lane(made, schedule->peers[p].process, false, &schedule->peers[p].in,
+			         schedule->peers[p].in_stage_bytes);
 		for (int32_t p = 0; p < schedule->n_peers; p++)
-			add_lane(made, schedule->peers[p].process, true, &schedule->peers[p].out, schedule->peers[p].out_stage_bytes);
+			add_lane(made, schedule->peers[p].process, true, &schedule->peers[p].out,
+			         schedule->peers[p].out_stage_bytes);
 		status = take_staging(made, error);
 	}
 	if (status == ZCC_OK && made->n_lanes > 0)

@@ -1,4 +1,5 @@
-/* Streams between this process and others: chunks in flight in both directions of every peer, none waiting for another. */
+/* Streams between this process and others: chunks in flight in both directions of every peer, none waiting for
+ * another. */
 #ifndef ZCCI_WIRE_H
 #define ZCCI_WIRE_H
 
@@ -14,8 +15,8 @@ void zcci_wire_destroy(zcci_wire *wire);
 zcc_status zcci_wire_start(zcci_wire *wire, zcc_error *error);
 /* Looks after every message that ended; *moved: there was one; *finished: nothing is left. */
 zcc_status zcci_wire_turn(zcci_wire *wire, bool *moved, bool *finished, zcc_error *error);
-/* Ends the streams of this process early, with an empty message to each peer, and drops what still comes in. Peers do the same when they
- * see it, so that every process ends in order. */
+/* Ends the streams of this process early, with an empty message to each peer, and drops what still comes in. Peers
+ * do the same when they see it, so that every process ends in order. */
 void zcci_wire_stop(zcci_wire *wire);
 /* Whether a peer ended its stream early. */
 bool zcci_wire_stopped(const zcci_wire *wire);

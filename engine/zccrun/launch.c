@@ -14,13 +14,15 @@
 
 /* Processes that fail by themselves within this time are heard together; then the others count as stuck. */
 static const int64_t FAILED_WAIT_NS = 3000000000;
+/* A launcher that was told to end the job kills what is left soon after its first signal, Open MPI after a second. */
+static const int64_t STOPPED_WAIT_NS = 500000000;
 /* For ever, and no sum with the clock overflows. */
 static const int64_t DONE_WAIT_NS = INT64_MAX / 4;
 /* MPI_Finalize after a fault may hang on what was left half done. */
 enum { FINALIZE_SECONDS = 20 };
 
-/* Sanitized builds: MPI loads plug-ins that leak and unloads them again, so that their leaks have no name to be suppressed by. What it
- * takes while it starts is not counted, and the count is made before it ends. */
+/* Sanitized builds: MPI loads plug-ins that leak and unloads them again, so that their leaks have no name to be
+ * suppressed by. What it takes while it starts is not counted, and the count is made before it ends. */
 static void disregard_leaks(bool yes)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -59,7 +61,8 @@ static bool world_is_what_was_launched(void)
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
 	if (told == NULL || atoi(told) == size)
 		return true;
-	fprintf(stderr, "zccrun: the launcher started %s processes but MPI sees %d; it belongs to another MPI library\n", told, size);
+	fprintf(stderr, "zccrun: the launcher started %s processes but MPI sees %d; it belongs to another MPI library\n",
+	        told, size);
 	return false;
 }
 
@@ -79,7 +82,8 @@ bool launch_begin(int *argc, char ***argv, zcc_comm **comm)
 		status = zcc_comm_create_local(comm, &error);
 	}
 	if (status != ZCC_OK)
-		fprintf(stderr, "zccrun: %s (%s, %s:%d)\n", error.message, zcc_status_name(status), error.file, error.line);
+		fprintf(stderr, "zccrun: %s (%s, %s:%d)\n", error.message, zcc_status_name(status), error.file,
+		        error.line);
 	return status == ZCC_OK;
 }
 
@@ -96,14 +100,27 @@ static bool flush_results(void)
 	return false;
 }
 
+static void default_signals(void)
+{
+	signal(SIGINT, SIG_DFL);
+	signal(SIGTERM, SIG_DFL);
+}
+
+/* What the processes hold to be one message. A signal to all stops each at a place of its own, and that is one. */
+static const char *gist(const char *message)
+{
+	if (zcc_interrupted() || strstr(message, "stopped by ") != NULL || strstr(message, "ZCC_EINTR") != NULL)
+		return "stopped";
+	return message;
+}
+
 _Noreturn void launch_end(zcc_comm *comm, int status, const char *message, bool name_process)
 {
 	if (!flush_results() && status == 0)
 		status = 1;
-	/* Nothing is left to clean up: a signal now ends the program. */
-	signal(SIGINT, SIG_DFL);
-	signal(SIGTERM, SIG_DFL);
-
+	/* Nothing is left to clean up: a signal now ends the program, but not before it has said what it has to say. */
+	if (status == 0)
+		default_signals();
 	int initialized = 0;
 	MPI_Initialized(&initialized);
 	int32_t speak = 1;
@@ -113,7 +130,8 @@ _Noreturn void launch_end(zcc_comm *comm, int status, const char *message, bool 
 	if (comm != NULL) {
 		process = zcc_comm_rank(comm);
 		processes = zcc_comm_size(comm);
-		zcc_comm_farewell(comm, message != NULL ? message : "", status != 0 ? FAILED_WAIT_NS : DONE_WAIT_NS, &speak, &all_here);
+		int64_t wait_ns = status == 0 ? DONE_WAIT_NS : zcc_interrupted() ? STOPPED_WAIT_NS : FAILED_WAIT_NS;
+		zcc_comm_farewell(comm, message != NULL ? gist(message) : "", wait_ns, &speak, &all_here);
 	}
 	if (message != NULL && speak) {
 		if (name_process && processes > 1)
@@ -121,6 +139,7 @@ _Noreturn void launch_end(zcc_comm *comm, int status, const char *message, bool 
 		else
 			fprintf(stderr, "zccrun: %s\n", message);
 	}
+	default_signals();
 	if (initialized && !all_here) {
 		MPI_Abort(MPI_COMM_WORLD, status);
 		_exit(status);

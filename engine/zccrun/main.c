@@ -1,8 +1,10 @@
 /* zccrun: runs a recipe, alone or as one of the processes of mpirun or srun. */
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "launch.h"
@@ -30,7 +32,8 @@ static bool has_library(const char *root)
 	return n > 0 && (size_t)n < sizeof path && access(path, R_OK) == 0;
 }
 
-/* The folder with lua/, recipes/ and policies/: ../share/zcc of an installed program, the source tree of one in its build folder. */
+/* The folder with lua/, recipes/ and policies/: ../share/zcc of an installed program, the source tree of one in
+ * its build folder. */
 static bool find_root(char root[PATH_MAX])
 {
 	char program[PATH_MAX];
@@ -56,8 +59,29 @@ static void print_devices(void)
 		printf("%-10s %s\n", name, about);
 }
 
+/* A standard stream that the caller closed would leave its number to the next file that is opened, and messages would
+ * be written into that file. What stands there instead can be neither read nor written. */
+static void hold_standard_streams(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0)
+			(void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+/* A checkpoint has a file for every rank, and more than the usual 1024 may be open at once. */
+static void allow_many_files(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
 int main(int argc, char **argv)
 {
+	hold_standard_streams();
+	allow_many_files();
 	bool debug = getenv("ZCC_DEBUG") != NULL && strcmp(getenv("ZCC_DEBUG"), "0") != 0;
 	bool help = false;
 	bool version = false;

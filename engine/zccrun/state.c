@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "launch.h"
@@ -23,6 +24,7 @@ static zcc_comm *group;
 /* Set once clean-up has begun, which a signal must not cut short. */
 static volatile sig_atomic_t ending;
 static struct sigaction note_signal[NSIG];
+static struct timespec first_signal;
 
 /* Runs inside the interpreter at the next call, return or instruction after a signal. */
 static void stop(lua_State *L, lua_Debug *where)
@@ -42,16 +44,27 @@ static void stop(lua_State *L, lua_Debug *where)
 	lua_error(L);
 }
 
-/* The library's own handler notes the signal for its waits; lua_sethook is what LuaJIT's own program calls in a handler. The second
- * signal finds the default action: a loop that cannot be stopped is ended. */
+/* The library's own handler notes the signal for its waits; lua_sethook is what LuaJIT's own program calls in a
+ * handler. A loop that cannot be stopped is ended by a signal that comes a second or more after the first; within that
+ * second it is the same wish, told by a launcher that signals each process and then those that are left. */
 static void on_signal(int number)
 {
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (zcc_interrupted()) {
+		if (now.tv_sec - first_signal.tv_sec > 1) {
+			signal(number, SIG_DFL);
+			raise(number);
+		}
+		return;
+	}
+	first_signal = now;
 	note_signal[number].sa_handler(number);
 	if (!ending)
 		lua_sethook(state, stop, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
 }
 
-static void on_broken_pipe(int number)
+static void disregard(int number)
 {
 	(void)number;
 }
@@ -59,12 +72,12 @@ static void on_broken_pipe(int number)
 static void watch_signals(void)
 {
 	zcc_interrupt_watch();
-	struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
+	struct sigaction action = {.sa_handler = on_signal};
 	sigemptyset(&action.sa_mask);
 	sigaction(SIGINT, &action, &note_signal[SIGINT]);
 	sigaction(SIGTERM, &action, &note_signal[SIGTERM]);
 	/* A handler and not SIG_IGN, which programs started by a recipe would inherit. */
-	struct sigaction pipe_action = {.sa_handler = on_broken_pipe, .sa_flags = SA_RESTART};
+	struct sigaction pipe_action = {.sa_handler = disregard, .sa_flags = SA_RESTART};
 	sigemptyset(&pipe_action.sa_mask);
 	sigaction(SIGPIPE, &pipe_action, NULL);
 }
@@ -73,6 +86,11 @@ static int begin_end(lua_State *L)
 {
 	ending = 1;
 	lua_sethook(L, NULL, 0, 0);
+	/* Those that clean up are not ended by the launcher of a job that is being ended, nor by impatience. */
+	struct sigaction action = {.sa_handler = disregard, .sa_flags = SA_RESTART};
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
 	return 0;
 }
 

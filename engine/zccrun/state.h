@@ -6,8 +6,8 @@
 
 #include "zcc/transfer.h"
 
-/* Runs a recipe and ends the program as it ended. `root` is the folder with lua/, recipes/ and policies/; args are what follows
- * the recipe on the command line. */
+/* Runs a recipe and ends the program as it ended. `root` is the folder with lua/, recipes/ and policies/; args are
+ * what follows the recipe on the command line. */
 _Noreturn void state_run(zcc_comm *comm, const char *root, const char *recipe, int n_args, char **args, bool debug);
 
 #endif

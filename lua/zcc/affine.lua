@@ -3,9 +3,11 @@
 
 local fault = require "zcc.error"
 local json = require "zcc.json"
+local layout_string = require "zcc.layout_string"
 local object = require "zcc.object"
 local placement = require "zcc.placement"
 local policies = require "zcc.policy"
+local words = require "zcc.words"
 local zffi = require "zcc.ffi"
 
 local ffi, lib = zffi.ffi, zffi.lib
@@ -50,9 +52,10 @@ local function new_scratch()
 	return scratch
 end
 
-local function reserve(scratch, placements)
+local function reserve(scratch, placements, what)
 	local needed = #placements
-	for _, item in ipairs(placements) do
+	for i, item in ipairs(placements) do
+		expect(type(item) == "table", what, "placement %d is no table", i)
 		needed = math.max(needed, type(item.parts) == "table" and #item.parts or 0,
 			type(item.extents) == "table" and #item.extents or 0)
 	end
@@ -112,13 +115,13 @@ local function add_param(layout, scratch, param, meshes, what)
 	local placements, zero_axes = param.placements or {}, param.zero_axes or {}
 	expect(type(placements) == "table" and type(zero_axes) == "table" and #zero_axes <= MAX_NDIM, what,
 		"placements or zero_axes is no list")
-	reserve(scratch, placements)
+	reserve(scratch, placements, what)
 	for axis, extent in ipairs(param.shape) do
 		expect(is_count(extent), what, "extent %s of axis %d", tostring(extent), axis - 1)
 		scratch.shape[axis - 1] = extent
 	end
 	for i, item in ipairs(placements) do
-		local axis = type(item) == "table" and mesh.axes[item.axis]
+		local axis = mesh.axes[item.axis]
 		expect(axis, what, "placement %d names no axis of its mesh", i)
 		fill_placement(scratch, i, item, axis, what)
 	end
@@ -139,12 +142,15 @@ end
 local function add_mesh(layout, mesh, what)
 	expect(type(mesh) == "table" and is_int32(mesh.base) and type(mesh.axes) == "table" and #mesh.axes > 0, what,
 		"a mesh needs a base rank and axes")
-	local names, sizes, axes = {}, ffi.new("int64_t[?]", #mesh.axes), {}
+	local names, sizes, axes, ranks = {}, ffi.new("int64_t[?]", #mesh.axes), {}, 1
 	for i, axis in ipairs(mesh.axes) do
 		expect(type(axis) == "table" and type(axis[1]) == "string" and is_count(axis[2]), what,
 			"axis %d of a mesh is no {name, size}", i)
 		names[i], sizes[i - 1], axes[axis[1]] = axis[1], axis[2], i - 1
+		ranks = ranks * axis[2]
 	end
+	expect(ranks <= layout_string.MAX_RANKS, what, "a mesh of %s ranks, allowed are %d", words.number(ranks),
+		layout_string.MAX_RANKS)
 	local id, err = ffi.new("int32_t[1]"), zffi.new_error()
 	zffi.check(lib.zcc_layout_add_mesh(layout, mesh.base, #names, table.concat(names, ","), sizes, id, err), err)
 	return { id = id[0], axes = axes }
@@ -242,6 +248,24 @@ function Layout:shard(param, rank)
 		shape = list_of(info.shape_elems, info.ndim), elems = elems, pieces = zffi.number(info.n_pieces),
 		bytes = elems * lib.zcc_dtype_bytes(lib.zcc_dtype_parse(self:params()[param].dtype)),
 	}
+end
+
+--- Bytes that the fullest rank stores, padding included. Quick also for thousands of ranks and parameters.
+function Layout:largest_rank_bytes()
+	local handle, info, err, widths = self:pointer(), ffi.new("zcc_shard_info"), zffi.new_error(), {}
+	for index, param in ipairs(self:params()) do
+		widths[index] = lib.zcc_dtype_bytes(lib.zcc_dtype_parse(param.dtype))
+	end
+	local largest = 0
+	for _, rank in ipairs(self:ranks()) do
+		local bytes = 0
+		for index = 1, #widths do
+			zffi.check(lib.zcc_layout_shard(handle, index - 1, rank, info, err), err)
+			if info.present ~= 0 then bytes = bytes + zffi.number(info.elems) * widths[index] end
+		end
+		largest = math.max(largest, bytes)
+	end
+	return largest
 end
 
 --- The pieces of a shard: { shape =, origin =, offset =, strides =, holders =, scale = } each; origin counts in

@@ -1,5 +1,5 @@
--- Benches: recipes that measure. Each case gives one row; the limit it is held against is measured in the same run, because machines
--- differ and are noisy.
+-- Benches: recipes that measure. Each case gives one row; the limit it is held against is measured in the same
+-- run, because machines differ and are noisy.
 
 local clock = require "zcc.clock"
 local fault = require "zcc.error"
@@ -47,8 +47,8 @@ function M.peak_memory()
 	fault.raise("ZCC_EIO", "/proc/self/status has no VmHWM")
 end
 
--- The row of DESIGN section 10. measured: value, unit, limit (same unit, or nil), target for the ratio value/limit (without a limit for the
--- value), at_most = true where less is better.
+-- The row of DESIGN section 10. measured: value, unit, limit (same unit, or nil), target for the ratio value/limit
+-- (without a limit for the value), at_most = true where less is better.
 local function row(name, measured)
 	local ratio = measured.limit and measured.value / measured.limit
 	local reached = ratio or measured.value
@@ -71,7 +71,8 @@ local COLUMNS = "%-52s %12s %-6s %12s %8s %9s %5s"
 
 local function print_row(r)
 	print(COLUMNS:format(r.name, number(r.value), r.unit, number(r.limit), r.ratio and ("%.2f"):format(r.ratio) or "-",
-		r.target and (r.at_most and "<= " or ">= ") .. number(r.target) or "-", r.ok == nil and "-" or r.ok and "yes" or "NO"))
+		r.target and (r.at_most and "<= " or ">= ") .. number(r.target) or "-", r.ok == nil and "-" or r.ok
+			and "yes" or "NO"))
 end
 
 local function ordered(r)
@@ -80,14 +81,15 @@ local function ordered(r)
 		{ "ratio", r.ratio or null }, { "target", r.target or null }, { "ok", r.ok == nil and null or r.ok } }
 end
 
---- A recipe of the cases { name =, run = function(ctx) return measured end }, in order; a case may return nil after ctx.say has told why.
---- Every process runs every case.
+--- A recipe of the cases { name =, run = function(ctx) return measured end }, in order; a case may return nil after
+--- ctx.say has told why. Every process runs every case.
 function M.recipe(options)
 	return recipe {
 		name = options.name,
 		about = options.about,
 		args = {
-			{ flag = "--filter", type = "string", value = "pattern", about = "only the cases whose name this Lua pattern matches" },
+			{ flag = "--filter", type = "string", value = "pattern",
+				about = "only the cases whose name this Lua pattern matches" },
 			{ flag = "--report", type = "string", value = "file", about = "write the rows as JSON" },
 		},
 		run = function(ctx)

@@ -1,8 +1,8 @@
--- Checkpoints as recipes see them: what lies at a path (a safetensors file, a Hugging Face folder, a folder that zcc wrote), which
--- tensors it holds, and how its bytes are bound to a transfer.
+-- Checkpoints as recipes see them: what lies at a path (a safetensors file, a Hugging Face folder, a folder that
+-- zcc wrote), which tensors it holds, and how its bytes are bound to a transfer.
 --
--- An unsharded checkpoint is never loaded: its files are the source, read by byte ranges. Of a sharded one every process loads the
--- rank files of the ranks placed on it.
+-- An unsharded checkpoint is never loaded: its files are the source, read by byte ranges. Of a sharded one every
+-- process loads the rank files of the ranks placed on it.
 local fault = require "zcc.error"
 local json = require "zcc.json"
 local store = require "zcc.store"
@@ -68,8 +68,7 @@ end
 
 local function open_index(self)
 	local path = self.folder .. "/" .. M.INDEX
-	local index = json.decode_file(path)
-	local map = type(index) == "table" and index.weight_map
+	local map = json.decode_object_file(path).weight_map
 	if type(map) ~= "table" or json.is_array(map) or next(map) == nil then
 		invalid("%s has no \"weight_map\" object with tensors", path)
 	end
@@ -110,22 +109,33 @@ end
 
 local function open_manifest(self)
 	local path = self.folder .. "/" .. M.MANIFEST
-	local manifest = json.decode_file(path)
-	if type(manifest) ~= "table" or manifest.format ~= "zcc checkpoint" then
+	local manifest = json.decode_object_file(path)
+	if manifest.format ~= "zcc checkpoint" then
 		invalid("%s is not the manifest of a zcc checkpoint", path)
 	end
 	if manifest.version ~= 1 then
 		invalid("%s has version %s, this zcc reads version 1", path, tostring(manifest.version))
 	end
-	for key, kind in pairs { layout = "string", meshes = "table", params = "table", files = "table" } do
-		if type(manifest[key]) ~= kind then
-			invalid("%s has no %q", path, key)
+	for _, key in ipairs { "meshes", "params", "files" } do
+		if not json.is_array(manifest[key]) then
+			invalid("%s has no list %q", path, key)
 		end
+	end
+	if type(manifest.layout) ~= "string" then
+		invalid("%s has no \"layout\"", path)
 	end
 	self.manifest, self.layout = manifest, manifest.layout
 	self.description = { layout = manifest.layout, meshes = manifest.meshes, params = manifest.params }
-	self.metadata = type(manifest.metadata) == "table" and manifest.metadata or nil
-	for _, entry in ipairs(manifest.files) do
+	for key, value in pairs(manifest.metadata or {}) do
+		if type(key) ~= "string" or type(value) ~= "string" then
+			invalid("%s: \"metadata\" has to be an object of strings", path)
+		end
+	end
+	self.metadata = manifest.metadata
+	for i, entry in ipairs(manifest.files) do
+		if type(entry) ~= "table" then
+			invalid("%s: entry %d of \"files\" is no object", path, i)
+		end
 		local name = inside(path, entry.name)
 		if store.path_kind(self.folder .. "/" .. name) ~= "file" then
 			invalid("%s names %s, which is not there", path, name)
@@ -159,16 +169,25 @@ local function manifest_tensors(params, path)
 	return tensors
 end
 
+-- Whether there is a file. What is no file could not be read, or only by waiting for ever.
+local function is_there(path)
+	local kind = store.path_kind(path)
+	if kind == "folder" or kind == "other" then
+		invalid("%s is no file", path)
+	end
+	return kind == "file"
+end
+
 local function open_folder(self)
 	local there = {}
-	for _, name in ipairs(store.list(self.folder)) do
-		there[name] = true
+	for _, name in ipairs { M.MANIFEST, "config.json", M.INDEX, M.SINGLE } do
+		there[name] = is_there(self.folder .. "/" .. name)
 	end
 	if there[M.MANIFEST] then
 		open_manifest(self)
 	end
 	if there["config.json"] then
-		self.config = json.decode_file(self.folder .. "/config.json")
+		self.config = json.decode_object_file(self.folder .. "/config.json")
 	end
 	if self.manifest and self.layout ~= "full" then
 		self.sharded, self.tensors = true, manifest_tensors(self.manifest.params, self.folder .. "/" .. M.MANIFEST)
@@ -181,9 +200,33 @@ local function open_folder(self)
 	end
 end
 
---- What lies at `path`. Headers are read and checked, no tensor data is. Fields: `layout` (a layout string), `sharded`, `tensors`
---- ({ name, dtype, shape, bytes } each, in file order), `config` (config.json, or
---- nil), `metadata`, `ignored` (safetensors files in the folder that no index names).
+-- One file by its own path. Named as a folder's only file it stands for that folder, with what lies beside it. Any
+-- other name does not say that it has anything to do with its neighbours; unless it is one of a set, which alone would
+-- pass for a whole model.
+local function open_file(self, path)
+	local name = path:match("[^/]*$")
+	self.folder = path:match("^(.*)/[^/]*$") or "."
+	if self.folder == "" then
+		self.folder = "/"
+	end
+	if name:match("^rank%-%d+%-of%-%d+%.safetensors$") and is_there(self.folder .. "/" .. M.MANIFEST) then
+		invalid("%s holds one rank's shards of a checkpoint; name its folder, %s", path, self.folder)
+	end
+	open_single(self, name)
+	if name == M.SINGLE then
+		self.side_folder = self.folder
+		if is_there(self.folder .. "/config.json") then
+			self.config = json.decode_object_file(self.folder .. "/config.json")
+		end
+	elseif name:match("%-%d+%-of%-%d+%.safetensors$") and is_there(self.folder .. "/" .. M.INDEX) then
+		self.part_of = self.folder
+	end
+end
+
+--- What lies at `path`. Headers are read and checked, no tensor data is. Fields: `layout` (a layout string),
+--- `sharded`, `tensors` ({ name, dtype, shape, bytes } each, in file order), `config` (config.json, or nil),
+--- `metadata`, `ignored` (safetensors files in the folder that no index names), `side_folder` (whose small files go
+--- with the checkpoint, or nil), `part_of` (the folder of which only this one file was opened, or nil).
 function M.open(path)
 	local self = setmetatable({ path = path, files = {}, tensors = {}, by_name = {}, ignored = {}, layout = "full",
 		read_bytes = 0, rank_files = {} }, Checkpoint)
@@ -191,10 +234,10 @@ function M.open(path)
 	if kind == "nothing" then
 		fault.raise("ZCC_EIO", "%s does not exist", path)
 	elseif kind == "file" then
-		self.folder = path:match("^(.*)/[^/]*$") or "."
-		open_single(self, path:match("[^/]*$"))
+		open_file(self, path)
 	elseif kind == "folder" then
 		self.folder = path:gsub("(.)/+$", "%1")
+		self.side_folder = self.folder
 		open_folder(self)
 	else
 		invalid("%s is neither a file nor a folder", path)
@@ -212,8 +255,8 @@ local function check_sum(self, entry)
 	end
 end
 
---- Compares the checksums that the manifest holds, if there is one; those of rank files are compared when they are loaded anyway.
---- `share(i)` tells whether this process does file number i.
+--- Compares the checksums that the manifest holds, if there is one; those of rank files are compared when they are
+--- loaded anyway. `share(i)` tells whether this process does file number i.
 function Checkpoint:check_sums(share)
 	for i, entry in ipairs(self.manifest and self.manifest.files or {}) do
 		if share(i) and not (self.sharded and entry.name:match("^rank%-")) then
@@ -277,7 +320,8 @@ function Checkpoint:check_rank_sum(rank, world)
 	invalid("%s/%s lists no checksum of %s", self.folder, M.MANIFEST, name)
 end
 
---- Binds the source side: the files themselves (unsharded), or the shards of the ranks that `placement` puts on this process, loaded.
+--- Binds the source side: the files themselves (unsharded), or the shards of the ranks that `placement` puts on
+--- this process, loaded.
 function Checkpoint:bind(transfer, layout, placement)
 	if not self.sharded then
 		self:each_shard_file(layout, function(rank, index, file, offset, bytes)
@@ -301,10 +345,14 @@ function Checkpoint:bind(transfer, layout, placement)
 	end
 end
 
---- The manifest of a checkpoint to be written, as ordered pairs: where every parameter lies, and what was carried over from `input`.
+--- The manifest of a checkpoint to be written, as ordered pairs: where every parameter lies, and what was carried
+--- over from `input`.
 function M.manifest(description, input)
+	for _, param in ipairs(description.params) do
+		json.array(param.shape)
+	end
 	return { { "format", "zcc checkpoint" }, { "version", 1 }, { "zcc", version }, { "layout", description.layout },
-		{ "metadata", input.metadata }, { "meshes", description.meshes }, { "params", description.params } }
+		{ "metadata", input.metadata }, { "meshes", description.meshes }, { "params", json.array(description.params) } }
 end
 
 function Checkpoint:close()

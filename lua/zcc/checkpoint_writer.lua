@@ -1,9 +1,9 @@
--- A checkpoint being written: under a temporary name, published by one rename after all processes are done. All calls are collective.
+-- A checkpoint being written: under a temporary name, published by one rename after all processes are done. All
+-- calls are collective.
 --
--- A sharded layout gives one rank file per rank, filled from memory by the process that the rank is placed on. `full` gives safetensors
--- files with an index, into which every process writes its byte ranges directly.
+-- A sharded layout gives one rank file per rank, filled from memory by the process that the rank is placed on.
+-- `full` gives safetensors files with an index, into which every process writes its byte ranges directly.
 local checkpoint = require "zcc.checkpoint"
-local fault = require "zcc.error"
 local json = require "zcc.json"
 local store = require "zcc.store"
 local textfile = require "zcc.textfile"
@@ -60,11 +60,12 @@ local function sorted_pairs(metadata)
 	return list
 end
 
---- Opens OUT.tmp.<nonce>. options: path, replace, comm, layout (target Layout), full (whether it is the unsharded checkpoint),
---- placement (of target ranks), metadata ({ key = value }, or nil).
+--- Opens OUT.tmp.<nonce>. options: path, replace, comm, layout (target Layout), full (whether it is the unsharded
+--- checkpoint), placement (of target ranks), metadata ({ key = value }, or nil).
 function M.begin(options)
 	local self = setmetatable({ comm = options.comm, layout = options.layout, full = options.full,
-		placement = options.placement, metadata = sorted_pairs(options.metadata), written_bytes = 0, open_files = {}, buffers = {} }, Writer)
+		placement = options.placement, metadata = sorted_pairs(options.metadata), written_bytes = 0,
+			open_files = {}, buffers = {} }, Writer)
 	self.files = self.full and full_files(self.layout:params()) or rank_files(self.layout)
 	self.comm:together(function()
 		if self.comm.rank == 0 then
@@ -166,8 +167,10 @@ end
 local function side_files(folder)
 	local names = {}
 	for _, name in ipairs(store.list(folder)) do
-		local wanted = name:match("%.json$") or name:match("%.txt$") or name:match("%.jinja$") or name:match("^tokenizer%.model$")
-		if wanted and name ~= checkpoint.MANIFEST and not name:match("%.index%.json$") then
+		local wanted = name:match("%.json$") or name:match("%.txt$") or name:match("%.jinja$")
+			or name:match("^tokenizer%.model$")
+		if wanted and name ~= checkpoint.MANIFEST and not name:match("%.index%.json$")
+			and store.path_kind(folder .. "/" .. name) == "file" then
 			names[#names + 1] = name
 		end
 	end
@@ -186,8 +189,8 @@ local function write_index(self)
 		json.encode({ metadata = { total_size = total }, weight_map = map }, { indent = 2 }) .. "\n")
 end
 
--- { name, bytes, xxh3 } of every file in the folder. Each process hashes its own share and brings 0 for the rest; a digest's 64 bits do
--- not fit a number, so its halves are summed apart.
+-- { name, bytes, xxh3 } of every file in the folder. Each process hashes its own share and brings 0 for the rest;
+-- a digest's 64 bits do not fit a number, so its halves are summed apart.
 local function checksums(self, names)
 	local sums, digests = {}, json.array {}
 	self.comm:together(function()
@@ -211,8 +214,9 @@ local function checksums(self, names)
 	return digests
 end
 
---- Writes the index, side files from `side_folder` (or nil) and last the manifest (the pairs in `manifest` and the list of files), then publishes.
---- `before_publish` (may be nil) runs when all but the manifest is in place: the place to verify.
+--- Writes the index, side files from `side_folder` (or nil) and last the manifest (the pairs in `manifest` and the
+--- list of files), then publishes. `before_publish` (may be nil) runs when all but the manifest is in place: the
+--- place to verify.
 function Writer:publish(manifest, side_folder, before_publish)
 	local names = {}
 	for i, file in ipairs(self.files) do
@@ -223,7 +227,7 @@ function Writer:publish(manifest, side_folder, before_publish)
 		extra = side_folder and side_files(side_folder) or {}
 		if self.comm.rank == 0 then
 			for _, name in ipairs(extra) do
-				textfile.write(self.folder .. "/" .. name, textfile.read(side_folder .. "/" .. name))
+				store.copy_file(side_folder .. "/" .. name, self.folder .. "/" .. name)
 			end
 			if self.full and #self.files > 1 then
 				write_index(self)
@@ -242,17 +246,22 @@ function Writer:publish(manifest, side_folder, before_publish)
 	manifest[#manifest + 1] = { "files", checksums(self, names) }
 	self.comm:together(function()
 		if self.comm.rank == 0 then
-			textfile.write(self.folder .. "/" .. checkpoint.MANIFEST, json.encode(json.ordered(manifest), { indent = 2 }) .. "\n")
+			textfile.write(self.folder .. "/" .. checkpoint.MANIFEST, json.encode(json.ordered(manifest),
+				{ indent = 2 }) .. "\n")
 			self.folder_handle:publish()
 		end
 	end)
 end
 
---- Removes the temporary folder. Not collective; for the failure path.
+--- Removes the temporary folder; returns whether it was published before, and nothing was left to remove. Not
+--- collective; for the failure path.
 function Writer:discard()
-	if self.folder_handle then
-		self.folder_handle:discard()
+	if not self.folder_handle then
+		return false
 	end
+	local published = store.path_kind(self.folder_handle:path()) == "nothing"
+	self.folder_handle:discard()
+	return published
 end
 
 return M

@@ -6,8 +6,8 @@
 
 local M = {}
 
--- The file of the recipe that runs; set by zcc.main.
-M.script = nil
+-- The file of the recipe that runs, and whether it is one that comes with zcc; set by zcc.main.
+M.script, M.script_is_ours = nil, false
 
 local Error = {}
 Error.__index = Error
@@ -15,12 +15,13 @@ Error.__index = Error
 -- Frames of files in this folder are the library's own and say nothing to the user.
 local library = debug.getinfo(1, "S").source:match("^(@.*)error%.lua$")
 
--- The file of the recipe that runs; set by zcc.main.
-M.script = nil
-
 --- "file:line" of the innermost Lua frame outside the library. A tail call (`return zcc.recipe{ … }`) leaves no
--- frame: then the recipe's file, and without one the innermost frame.
+-- frame: then the recipe's file, and without one the innermost frame. A recipe that comes with zcc is the library's
+-- own: its user did not write it, and a line in it would only look like a fault of the program (--debug shows it).
 function M.place()
+	if M.script_is_ours then
+		return nil
+	end
 	local fallback = M.script
 	for level = 2, 200 do
 		local info = debug.getinfo(level, "Sl")

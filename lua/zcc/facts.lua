@@ -18,6 +18,16 @@ local function is_count(value)
 	return type(value) == "number" and value >= 0 and value % 1 == 0 and value < 2 ^ 53
 end
 
+-- The keys under which a config.json says a number, sorted.
+local function numbers_of(config)
+	local keys = {}
+	for key, value in pairs(config) do
+		if type(value) == "number" then keys[#keys + 1] = key end
+	end
+	table.sort(keys)
+	return keys
+end
+
 -- Raises what a derivation may run into where a model has no such tensor: another source is asked then.
 local function unknown(format, ...)
 	error(fault.new{ status = "ZCC_ELAYOUT", message = format:format(...), place = fault.place(), unknown = true }, 0)
@@ -70,8 +80,11 @@ function M.new(rules, params, config)
 			if value ~= nil then return value end
 			value = find(self, key)
 			if value == nil then
-				unknown("%s is not known: %s (give the model's config.json with --config FILE)", key,
-					config and "config.json does not say it" or "there is no config.json and it does not follow from the shapes")
+				if config then
+					unknown("%s is not known: config.json does not say it%s", key, words.suggestion(key, numbers_of(config)))
+				end
+				unknown("%s is not known: there is no config.json and it does not follow from the shapes (give the model's "
+					.. "config.json with --config FILE)", key)
 			end
 			if not is_count(value) then
 				fault.raise("ZCC_ELAYOUT", "%s is %s; it has to be a whole number", key, tostring(value))

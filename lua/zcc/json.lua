@@ -52,9 +52,7 @@ local function number_of(node)
 	if node.integer > EXACT or node.integer < -EXACT then
 		return (tostring(node.integer):gsub("LL$", ""))
 	end
-	local number = tonumber(node.integer)
-	-- The literal -0 is the integer 0; its double keeps the sign.
-	return number == 0 and node.number or number
+	return tonumber(node.integer)
 end
 
 -- Depth is bounded by the parser.
@@ -107,6 +105,16 @@ end
 --- The value of a JSON file.
 function M.decode_file(path)
 	return M.decode(textfile.read(path), path)
+end
+
+--- The value of a JSON file that has to be an object.
+function M.decode_object_file(path)
+	local value = M.decode_file(path)
+	if type(value) ~= "table" or value == M.null or M.is_array(value) then
+		fault.raise("ZCC_EFORMAT", "%s: has to be an object, it is %s", path,
+			value == M.null and "null" or type(value) == "table" and "an array" or "a " .. type(value))
+	end
+	return value
 end
 
 local write

@@ -13,6 +13,7 @@ local MAX_INT = 2147483647
 -- A rank costs memory wherever ranks are listed, so a slip of the keyboard must not ask for a thousand million
 -- of them.
 local MAX_RANKS = 1048576
+M.MAX_RANKS = MAX_RANKS
 
 local AXES = { "pp", "dp", "ep", "cp", "tp" }
 local EXPERT_AXES = { "pp", "edp", "ep", "tp" }

@@ -8,14 +8,13 @@ local say = require "zcc.say"
 
 local M = {}
 
--- The recipe that the file returns, and its path.
+-- The recipe that the file of this name returns.
 local function load_recipe(name)
 	local path, tried = paths.find("recipes", name)
 	if not path then
 		fault.misuse("no recipe %s (looked for %s)", name, table.concat(tried, ", "))
 	end
-	fault.script = path
-	fault.script = path
+	fault.script, fault.script_is_ours = path, paths.comes_with_zcc("recipes", path)
 	local folder = path:match("^(.*)/[^/]*$") or "."
 	package.path = ("%s;%s/?.lua"):format(package.path, folder)
 	local chunk, why = loadfile(path)
@@ -27,7 +26,7 @@ local function load_recipe(name)
 		fault.misuse("%s is no recipe: it returns %s, not zcc.recipe{ … }", path,
 			recipe == nil and "nothing" or "a " .. type(recipe))
 	end
-	return recipe, path
+	return recipe
 end
 
 -- Help is asked for anywhere among the arguments, whatever else is wrong with them.
@@ -41,8 +40,8 @@ local function wants_help(list)
 end
 
 local function start(program, hooks)
-	local recipe, path = load_recipe(program.recipe)
-	local command = "zccrun " .. path
+	local recipe = load_recipe(program.recipe)
+	local command = "zccrun " .. program.recipe
 	local world = comm.world()
 	if wants_help(program.args) then
 		if world.rank == 0 then

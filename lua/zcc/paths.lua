@@ -36,4 +36,20 @@ function M.find(kind, name)
 	return nil, tried
 end
 
+local function content(path)
+	local file = io.open(path, "rb")
+	local text = file and file:read("*a")
+	if file then
+		file:close()
+	end
+	return text
+end
+
+--- Whether a file is one of those in the folder `kind` that comes with zcc, whatever path leads to it: it has the name
+-- and the content of one.
+function M.comes_with_zcc(kind, path)
+	local ours = content(("%s/%s/%s"):format(M.root, kind, path:match("[^/]*$")))
+	return ours ~= nil and ours == content(path)
+end
+
 return M

@@ -1,8 +1,10 @@
 -- Recipes: Lua files that return zcc.recipe{ name =, about =, args = {…}, run = function(ctx) … end }.
 --
--- Each argument is { flag = "--staging", type =, about =, default =, required =, choices =, min =, max =, value = }.
+-- Each argument is { flag = "--staging", type =, about =, default =, required =, choices =, min =, max =, value =,
+-- check = }.
 -- Types: "string", "int", "number", "boolean" (takes no value), "bytes" ("8MiB"), "choice" (one of `choices`),
--- "file" (must exist); `value` is how the help calls the value. run gets
+-- "file" (must exist); `value` is how the help calls the value; check(value) raises where it is no good, which is then
+-- misuse of that flag. run gets
 --   ctx.args        the values by name: --dry-run is ctx.args.dry_run
 --   ctx.comm        the processes (zcc.comm)
 --   ctx.say         messages for people (zcc.say): ctx.say("moved %d bytes", n)
@@ -17,6 +19,9 @@ local M = {}
 
 local Recipe = {}
 Recipe.__index = Recipe
+
+-- Where the parser leaves what belongs to no flag; no flag's name can be this.
+local STRAY = "stray arguments"
 
 -- From the text of the command line to the value; nil and a message where it is none.
 local converters = {
@@ -70,6 +75,7 @@ local function arg_schema(given)
 		min = { type = "number" },
 		max = { type = "number" },
 		value = { type = "string" },
+		check = { type = "function" },
 	}
 end
 
@@ -129,6 +135,12 @@ local function convert(arg)
 		elseif arg.max and value > arg.max then
 			return nil, ("%s: %s is more than %s"):format(arg.flag, text, arg.max)
 		end
+		if arg.check then
+			local ok, wrong = pcall(arg.check, value)
+			if not ok then
+				return nil, ("%s: %s"):format(arg.flag, fault.from(wrong).message)
+			end
+		end
 		return value
 	end
 end
@@ -149,7 +161,8 @@ local function parser_of(recipe, command)
 			end
 		end
 	end
-	parser:flag("-h --help", "Print this help.")
+	parser:argument("stray"):target(STRAY):args("*"):hidden(true)
+	parser:flag("-h --help", "print this help")
 	return parser
 end
 
@@ -161,6 +174,9 @@ end
 --- The values of the arguments by name. Misuse is raised as such.
 function Recipe:parse(list, command)
 	local ok, result = parser_of(self, command):pparse(list)
+	if ok and result[STRAY][1] then
+		ok, result = false, ("unexpected argument '%s'"):format(result[STRAY][1])
+	end
 	if not ok then
 		fault.misuse("%s\nTry '%s --help'.", result, command)
 	end

@@ -240,8 +240,8 @@ local function by_names(params)
 	end
 	local names = {}
 	for i, param in ipairs(params) do names[i] = param.name end
-	fault.raise("ZCC_ELAYOUT", "the parameters' names fit %s; name the family with --family (%s) or give --rules FILE:\n%s",
-		#found == 0 and "no family" or "several families (" .. table.concat(found, ", ") .. ")",
+	fault.raise("ZCC_ELAYOUT", "the parameters' names fit %s; name the family with --family (%s) or give "
+		.. "--rules FILE:\n%s", #found == 0 and "no family" or "several families (" .. table.concat(found, ", ") .. ")",
 		table.concat(M.families, ", "), words.listing(names, 10))
 end
 

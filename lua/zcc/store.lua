@@ -32,7 +32,8 @@ local Buffer = object.class("buffer", function() end)
 function M.buffer(bytes)
 	local data, err = ffi.new("void *[1]"), zffi.new_error()
 	zffi.check(lib.zcc_memory_create(bytes, data, err), err)
-	local class = setmetatable({ destroy = function(pointer) lib.zcc_memory_destroy(pointer, bytes) end }, { __index = Buffer })
+	local class = setmetatable({ destroy = function(pointer) lib.zcc_memory_destroy(pointer, bytes) end },
+		{ __index = Buffer })
 	class.__index = class
 	local buffer = object.wrap(class, data[0])
 	buffer.bytes = bytes
@@ -96,6 +97,26 @@ end
 function File:write(offset_bytes, buffer)
 	local err = zffi.new_error()
 	zffi.check(lib.zcc_file_write(self:pointer(), offset_bytes, buffer:pointer(), buffer.bytes, err), err)
+end
+
+-- Bytes that are copied at a time.
+local COPY_BYTES = 8388608
+
+--- Copies a file of any size; there must be none at `to`.
+function M.copy_file(from, to)
+	local source = M.open_file(from)
+	local bytes = source:bytes()
+	local target = object.wrap(File, opened("zcc_file", lib.zcc_file_create, to, bytes))
+	local at = 0
+	while at < bytes do
+		local buffer = M.buffer(math.min(COPY_BYTES, bytes - at))
+		source:read(at, buffer)
+		target:write(at, buffer)
+		at = at + buffer.bytes
+		buffer:close()
+	end
+	target:close()
+	source:close()
 end
 
 -- ---- safetensors ----
@@ -198,7 +219,8 @@ end
 
 local Folder = object.class("folder", lib.zcc_folder_close)
 
---- Makes PATH.tmp.<nonce>, to be published as PATH. `replace`: PATH may hold something, which goes away at publication.
+--- Makes PATH.tmp.<nonce>, to be published as PATH. `replace`: PATH may hold something, which goes away at
+--- publication.
 function M.begin_folder(path, replace)
 	return object.wrap(Folder, opened("zcc_folder", lib.zcc_folder_begin, path, replace and 1 or 0))
 end
@@ -240,6 +262,19 @@ function M.list(path)
 	end
 	lib.zcc_path_list_free(names[0])
 	return list
+end
+
+--- Raises where begin_folder would find PATH taken. For recipes with a --force, before they begin their work.
+function M.check_vacant(path, force)
+	local kind = M.path_kind(path)
+	if kind == "file" or kind == "other" then
+		fault.raise("ZCC_EEXIST", "%s: there is something of that name already that is no folder", path)
+	end
+	local n = kind == "folder" and not force and #M.list(path) or 0
+	if n > 0 then
+		fault.raise("ZCC_EEXIST", "%s: there is a folder with %d entr%s already; --force replaces it", path, n,
+			n == 1 and "y" or "ies")
+	end
 end
 
 return M

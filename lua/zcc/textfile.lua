@@ -41,24 +41,47 @@ local function write_to(path, text)
 	return done and closed, why or close_why
 end
 
---- Writes a file under a temporary name and renames it, so that the name never shows a part of it. What is no regular
--- file (a terminal, a pipe) is written directly.
-function M.write(path, text)
+-- Whether a path is written directly, as what is no regular file (a terminal, a pipe), and whether it is a folder.
+-- /dev/stdout may lead to a regular file; the link itself must stay.
+local function is_direct(path)
 	local kind, err = ffi.new("int32_t[1]"), zffi.new_error()
 	zffi.check(lib.zcc_path_kind(path, kind, err), err)
-	-- /dev/stdout may lead to a regular file; the link itself must stay.
-	if kind[0] > 1 or path:find("^/dev/") then
-		must(path, write_to(path, text))
-		return
-	end
+	return kind[0] > 1 or path:find("^/dev/") ~= nil, kind[0] == 2
+end
+
+-- Writes under a temporary name and returns it.
+local function write_temporary(path, text)
 	local temporary = ("%s.tmp.%s"):format(path, zffi.hex(lib.zcc_clock_ns()))
 	local done, why = write_to(temporary, text)
-	if done then
-		done, why = os.rename(temporary, path)
-	end
 	if not done then
 		os.remove(temporary)
 		fail(path, (why:gsub("^.-%.tmp%.%x+: ", "")))
+	end
+	return temporary
+end
+
+--- Writes a file under a temporary name and renames it, so that the name never shows a part of it. What is no regular
+-- file (a terminal, a pipe) is written directly.
+function M.write(path, text)
+	if is_direct(path) then
+		must(path, write_to(path, text))
+		return
+	end
+	local temporary = write_temporary(path, text)
+	local done, why = os.rename(temporary, path)
+	if not done then
+		os.remove(temporary)
+		fail(path, (why:gsub("^.-%.tmp%.%x+: ", "")))
+	end
+end
+
+--- Raises where write would fail for its path, without leaving or changing anything.
+function M.check_writable(path)
+	local direct, folder = is_direct(path)
+	if folder then
+		fail(path, "Is a directory")
+	elseif not direct then
+		os.remove(write_temporary(path, ""))
 	end
 end
 

@@ -65,14 +65,16 @@ end
 --- `param` is the index in that side's layout, from 1. The buffer is kept alive by the transfer.
 function Transfer:bind_memory(side, rank, param, buffer, offset_bytes, bytes)
 	local err = zffi.new_error()
-	zffi.check(lib.zcc_transfer_bind_memory(self:pointer(), side_number[side], rank, param - 1, buffer:at(offset_bytes, bytes),
+	zffi.check(lib.zcc_transfer_bind_memory(self:pointer(), side_number[side], rank, param - 1,
+		buffer:at(offset_bytes, bytes),
 		bytes, err), err)
 	self.pins[buffer] = true
 end
 
 function Transfer:bind_file(side, rank, param, file, offset_bytes, bytes)
 	local err = zffi.new_error()
-	zffi.check(lib.zcc_transfer_bind_file(self:pointer(), side_number[side], rank, param - 1, file:pointer(), offset_bytes, bytes, err),
+	zffi.check(lib.zcc_transfer_bind_file(self:pointer(), side_number[side], rank, param - 1,
+		file:pointer(), offset_bytes, bytes, err),
 		err)
 end
 
@@ -102,7 +104,8 @@ end
 
 function Verify:bind_file(side, rank, param, file, offset_bytes, bytes)
 	local err = zffi.new_error()
-	zffi.check(lib.zcc_verify_bind_file(self:pointer(), side_number[side], rank, param - 1, file:pointer(), offset_bytes, bytes, err),
+	zffi.check(lib.zcc_verify_bind_file(self:pointer(), side_number[side], rank, param - 1, file:pointer(),
+		offset_bytes, bytes, err),
 		err)
 end
 

@@ -16,7 +16,7 @@ out=$("$root/bin/zccrun" "$source/tests/cli/recipes/ends.lua" --how well)
 [ "$out" = '{"rank":0,"size":1}' ]
 
 # Recipes that come with it are found by name.
-mkdir -p "$root/share/zcc/recipes"
+"$root/bin/zccrun" reshard --help | grep -q -- --staging
 cp "$source/tests/cli/recipes/arguments.lua" "$root/share/zcc/recipes/named.lua"
 "$root/bin/zccrun" named --count 3 | grep -q '"count":3'
 "$root/bin/zccrun" recipes/named.lua --count 4 | grep -q '"count":4'

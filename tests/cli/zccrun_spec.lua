@@ -83,6 +83,8 @@ describe("zccrun", function()
 		assert.are.equal("", err)
 		assert.is_truthy(out:find("Prints the arguments that it got.", 1, true))
 		assert.is_truthy(out:find("The staging budget. (default: 8MiB)", 1, true))
+		out = select(2, zccrun("compare --help"))
+		assert.is_truthy(out:find("^Usage: zccrun compare "), out)
 	end)
 
 	it("speaks_once_whatever_the_number_of_processes", function()
@@ -111,7 +113,7 @@ describe("zccrun", function()
 			["tests"] = "no recipe tests",
 			[recipes .. "no_recipe.lua"] = "no_recipe.lua is no recipe: it returns a number",
 			[recipes .. "arguments.lua --nonsense"] = "unknown option '--nonsense'",
-			[recipes .. "arguments.lua stray"] = "too many arguments",
+			[recipes .. "arguments.lua stray"] = "unexpected argument 'stray'",
 			[recipes .. "arguments.lua --count"] = "'--count' requires an argument",
 			[recipes .. "arguments.lua --count ten"] = '--count: "ten" is no whole number',
 			[recipes .. "arguments.lua --count 10"] = "--count: 10 is more than 9",
@@ -205,6 +207,17 @@ describe("zccrun", function()
 		assert.is_truthy(err:find("the answer", 1, true), err)
 	end)
 
+	it("a_fault_in_a_recipe_that_comes_with_zcc_names_no_line_of_it", function()
+		for _, recipe in ipairs{ "compare", "recipes/compare.lua", "tests/../recipes/compare.lua" } do
+			local command = recipe .. " --in nowhere --with nowhere"
+			local status, _, err = zccrun(command)
+			assert.are.equal(1, status)
+			assert.are.equal("zccrun: nowhere does not exist (ZCC_EIO)\n", err)
+			err = select(3, zccrun("--debug " .. command))
+			assert.is_truthy(err:find("compare.lua:%d+"), err)
+		end
+	end)
+
 	it("os_exit_ends_in_order_with_its_status", function()
 		for _, wanted in ipairs{ 0, 3 } do
 			local status, out = zccrun(("%s --how os_exit --status %d"):format(ends, wanted))
@@ -246,15 +259,28 @@ describe("zccrun", function()
 		assert.are.equal(1, (shell(("timeout --preserve-status -s INT 1 %s %s --how loop"):format(program, ends))))
 	end)
 
+	it("clean_up_is_not_ended_by_further_signals", function()
+		for _, how in ipairs{ "loop", "wait" } do
+			local mark = os.tmpname()
+			local status, _, err = shell(("%s %s --how %s --rank 9 --hook %s --hook-seconds 2 & sleep 0.5; " ..
+				"for i in 1 2 3 4; do kill -TERM $!; sleep 0.4; done; wait $!"):format(program, ends, how, mark))
+			assert.are.equal(1, status)
+			assert.are.equal(1, count(err, "stopped by Terminated"), err)
+			assert.is_truthy(os.remove(mark .. ".0"), "the failure hook did not run to its end")
+			os.remove(mark)
+		end
+	end)
+
 	it("a_signal_to_mpirun_ends_all_processes_and_their_clean_up_runs", function()
 		local mark = os.tmpname()
 		-- In the foreground timeout signals mpirun once and not its whole group; mpirun kills on a second signal.
-		local status = shell(("timeout --foreground -s TERM -k 30 2 %s -n 3 %s %s --how wait --rank 1 --hook %s"):format(
-			launcher, program, ends, mark))
+		local status, _, err = shell(("timeout --foreground -s TERM -k 30 2 %s -n 3 %s %s --how wait --rank 1 --hook %s")
+			:format(launcher, program, ends, mark))
 		assert.are.equal(124, status)
-		assert.is_truthy(os.remove(mark .. ".1"), "the failure hook of process 1 did not run")
-		for _, rank in ipairs{ 0, 2 } do
-			os.remove(mark .. "." .. rank)
+		-- Each was stopped at another place.
+		assert.are.equal(1, count(err, "stopped by Terminated"), err)
+		for rank = 0, 2 do
+			assert.is_truthy(os.remove(mark .. "." .. rank), ("the failure hook of process %d did not run"):format(rank))
 		end
 		os.remove(mark)
 	end)
@@ -272,6 +298,20 @@ describe("zccrun", function()
 		assert.are.equal("line\t1\n", out)
 		assert.are.equal("", err)
 		assert.are.equal(0, status)
+	end)
+
+	it("a_closed_stream_lends_its_number_to_no_file", function()
+		for _, streams in ipairs{ "2>&-", "<&- >&- 2>&-" } do
+			local path = os.tmpname()
+			shell(("%s %s --how speak_with_a_file_open --hook %s %s"):format(program, ends, path, streams))
+			assert.are.equal("content", slurp(path))
+			os.remove(path)
+		end
+	end)
+
+	it("as_many_files_may_be_open_as_the_system_allows", function()
+		local status, _, err = shell(("ulimit -Sn 64; %s %s --how open_many_files"):format(program, ends))
+		assert.are.equal(0, status, err)
 	end)
 
 	it("results_that_cannot_be_written_are_a_failure", function()

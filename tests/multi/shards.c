@@ -45,8 +45,8 @@ int64_t dice_below(dice *d, int64_t n)
 
 /* ---- layouts ---- */
 
-static void add_param(zcc_layout *layout, int32_t mesh, const param *p, int32_t side, const zcc_placement *placements, int32_t n,
-                      const int32_t *cut_axes, int32_t n_cut_axes)
+static void add_param(zcc_layout *layout, int32_t mesh, const param *p, int32_t side, const zcc_placement *placements,
+                      int32_t n, const int32_t *cut_axes, int32_t n_cut_axes)
 {
 	zcc_param_options options;
 	zcc_param_options_init(&options);
@@ -123,7 +123,8 @@ zcc_layout *random_layout(dice *d, const param *params, int32_t n_params, int32_
 	return layout;
 }
 
-zcc_layout *simple_layout(const param *params, int32_t n_params, int32_t side, int32_t n_ranks, int32_t dim, int32_t flat)
+zcc_layout *simple_layout(const param *params, int32_t n_params, int32_t side, int32_t n_ranks, int32_t dim,
+                          int32_t flat)
 {
 	zcc_layout *layout;
 	int64_t size = n_ranks;
@@ -133,7 +134,8 @@ zcc_layout *simple_layout(const param *params, int32_t n_params, int32_t side, i
 	for (int32_t i = 0; i < n_params; i++) {
 		int32_t axis = 0;
 		int32_t cut_dim = dim < params[i].ndim ? dim : 0;
-		zcc_part part = {.size_elems = params[i].shape[cut_dim], .units = params[i].shape[cut_dim], .cut = ZCC_CUT_UNEVEN};
+		zcc_part part = {.size_elems = params[i].shape[cut_dim], .units = params[i].shape[cut_dim],
+		                 .cut = ZCC_CUT_UNEVEN};
 		zcc_placement place = {.kind = ZCC_PLACE_SHARD, .dim = cut_dim, .n_parts = 1, .parts = &part};
 		add_param(layout, mesh, &params[i], side, &place, flat ? 0 : 1, &axis, flat ? 1 : 0);
 	}
@@ -236,7 +238,8 @@ static void put_piece(const job *j, int32_t p, int32_t side, const zcc_piece *pi
 			element = element * j->params[p].shape[a] + piece->origin_elems[a] + at[a];
 			place += at[a] * piece->dest_strides_elems[a];
 		}
-		CHECK(place >= 0 && (place + 1) * width <= data_bytes, "element %lld of '%s'", (long long)element, j->params[p].name);
+		CHECK(place >= 0 && (place + 1) * width <= data_bytes, "element %lld of '%s'", (long long)element,
+		      j->params[p].name);
 		put_element(j, p, side, element, data + place * width);
 		int32_t a = piece->ndim - 1;
 		while (a >= 0 && ++at[a] == piece->shape_elems[a])
@@ -365,8 +368,8 @@ static void bind_rank(job *j, int32_t side, int32_t r)
 	}
 }
 
-void job_open(job *j, zcc_comm *comm, const param *params, int32_t n_params, uint64_t seed, zcc_plan *plan, zcc_layout *target,
-              zcc_layout *source, int32_t *const process[2], const zcc_transfer_options *options)
+void job_open(job *j, zcc_comm *comm, const param *params, int32_t n_params, uint64_t seed, zcc_plan *plan,
+              zcc_layout *target, zcc_layout *source, int32_t *const process[2], const zcc_transfer_options *options)
 {
 	*j = (job){.comm = comm, .params = params, .n_params = n_params, .seed = seed};
 	if (zcc_comm_rank(comm) == 0) {
@@ -430,8 +433,8 @@ void job_check(job *j)
 			} else {
 				compare(j, r, p, s->data, want, s->bytes);
 				for (int32_t i = 0; i < GUARD; i++)
-					CHECK(s->block[i] == (char)0xc3 && s->data[s->bytes + i] == (char)0xc3, "bytes around '%s' on target rank %d",
-					      j->params[p].name, j->ranks[ZCC_TARGET][r]);
+					CHECK(s->block[i] == (char)0xc3 && s->data[s->bytes + i] == (char)0xc3,
+					      "bytes around '%s' on target rank %d", j->params[p].name, j->ranks[ZCC_TARGET][r]);
 			}
 			free(want);
 		}

@@ -17,7 +17,7 @@ int64_t dice_below(dice *d, int64_t n);
 enum { MAX_PARAMS = 64 };
 
 typedef struct param {
-	char name[16];
+	char name[32];
 	int32_t ndim;
 	int64_t shape[4];
 	int32_t source_dtype;
@@ -29,7 +29,8 @@ typedef struct param {
 /* A layout of these parameters on a random mesh of at most max_ranks ranks: cuts, replicas, flat cuts. */
 zcc_layout *random_layout(dice *d, const param *params, int32_t n_params, int32_t side, int32_t max_ranks);
 /* One axis of n_ranks: what axis 0 of every parameter is cut over, or where `flat`, the flattened parameter. */
-zcc_layout *simple_layout(const param *params, int32_t n_params, int32_t side, int32_t n_ranks, int32_t dim, int32_t flat);
+zcc_layout *simple_layout(const param *params, int32_t n_params, int32_t side, int32_t n_ranks, int32_t dim,
+                          int32_t flat);
 /* A built plan; holders are chosen by dice. Both layouts may be destroyed. */
 zcc_plan *random_plan(dice *d, zcc_layout *target, zcc_layout *source);
 
@@ -52,9 +53,10 @@ typedef struct job {
 /* From here on jobs bind memory of this device, and the bytes go by this transport. NULL, NULL: ordinary memory again. */
 void jobs_use_device(zcc_device *device, const char *transport);
 
-/* Fills sources, clears targets, places and binds (each process in another order). process[] of file ranks: ZCC_ENDPOINT_FILE. */
-void job_open(job *j, zcc_comm *comm, const param *params, int32_t n_params, uint64_t seed, zcc_plan *plan, zcc_layout *target,
-              zcc_layout *source, int32_t *const process[2], const zcc_transfer_options *options);
+/* Fills sources, clears targets, places and binds (each process in another order). process[] of file ranks:
+ * ZCC_ENDPOINT_FILE. */
+void job_open(job *j, zcc_comm *comm, const param *params, int32_t n_params, uint64_t seed, zcc_plan *plan,
+              zcc_layout *target, zcc_layout *source, int32_t *const process[2], const zcc_transfer_options *options);
 /* Every byte of every target is as it was before. */
 void job_clear_targets(job *j);
 /* Compares every byte of every target, padding and surroundings too. Collective. */

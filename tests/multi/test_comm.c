@@ -29,7 +29,8 @@ static void everyone_gets_the_fault_of_the_lowest_process(void)
 		snprintf(want, sizeof want, "fault of %d", lowest);
 		memset(&error, 0, sizeof error);
 		CHECK(zcc_comm_agree(comm, &mine, &error) == ZCC_EIO, "lowest %d", lowest);
-		CHECK(error.status == ZCC_EIO && error.process == lowest && error.code == 1000 + lowest, "process %d", error.process);
+		CHECK(error.status == ZCC_EIO && error.process == lowest && error.code == 1000 + lowest, "process %d",
+		      error.process);
 		CHECK(strcmp(error.message, want) == 0, "'%s'", error.message);
 		CHECK(zcc_comm_agree(comm, &mine, NULL) == ZCC_EIO, "without an error to fill");
 	}

@@ -25,11 +25,11 @@ typedef struct scene {
 	job j;
 } scene;
 
-static void make_layouts(scene *s, int64_t rows)
+static void make_layouts(scene *s, int64_t rows, int64_t cols)
 {
 	for (int32_t i = 0; i < N_PARAMS; i++) {
 		param *p = &s->params[i];
-		*p = (param){.ndim = 2, .shape = {rows + i, 96}, .source_scale = 1, .target_scale = 1};
+		*p = (param){.ndim = 2, .shape = {rows + i, cols}, .source_scale = 1, .target_scale = 1};
 		p->source_dtype = p->target_dtype = i % 2 == 0 ? ZCC_BF16 : ZCC_U8;
 		snprintf(p->name, sizeof p->name, "layer%d", i);
 	}
@@ -45,7 +45,7 @@ static void make_layouts(scene *s, int64_t rows)
 static void open_scene(scene *s, int64_t rows, const zcc_transfer_options *options)
 {
 	dice d = {1};
-	make_layouts(s, rows);
+	make_layouts(s, rows, 96);
 	s->plan = random_plan(&d, s->target, s->source);
 	job_open(&s->j, comm, s->params, N_PARAMS, 11, s->plan, s->target, s->source, s->process, options);
 }
@@ -61,17 +61,22 @@ static void close_scene(scene *s)
 }
 
 /* Every process gets this status and a message with these words, about the same process, within 10 s. */
-static void all_get(scene *s, zcc_status want, int32_t process, const char *words)
+static void all_get_from(zcc_transfer *transfer, zcc_status want, int32_t process, const char *words)
 {
 	int64_t start = zcc_clock_ns();
 	memset(&error, 0, sizeof error);
 	zcc_transfer_result result = {.ns = -7};
-	zcc_status status = zcc_transfer_run(s->j.transfer, &result, &error);
+	zcc_status status = zcc_transfer_run(transfer, &result, &error);
 	CHECK(status == want, "%s instead of %s: %s", zcc_status_name(status), zcc_status_name(want), error.message);
 	CHECK(process < 0 || error.process == process, "process %d: %s", error.process, error.message);
 	CHECK(strstr(error.message, words) != NULL, "'%s' is not in '%s'", words, error.message);
 	CHECK(result.ns == -7, "a result of a run that failed");
 	CHECK(zcc_clock_ns() - start < (int64_t)10000000000, "%lld ns", (long long)(zcc_clock_ns() - start));
+}
+
+static void all_get(scene *s, zcc_status want, int32_t process, const char *words)
+{
+	all_get_from(s->j.transfer, want, process, words);
 }
 
 static void still_works(scene *s)
@@ -88,7 +93,7 @@ static void a_plan_of_its_own_is_named(void)
 	if (size < 3)
 		return;
 	scene s;
-	make_layouts(&s, 40);
+	make_layouts(&s, 40, 96);
 	zcc_layout_destroy(s.source);
 	/* All ranks hold all, and the last process chooses another holder for one region. */
 	for (int32_t i = 0; i < N_PARAMS; i++)
@@ -168,7 +173,8 @@ static void overlapping_buffers_are_refused(void)
 		MUST(zcc_transfer_bind_memory(s.j.transfer, ZCC_SOURCE, 1, 0, memory, 10 * 96 * 2 + 96, &error));
 		MUST(zcc_transfer_bind_memory(s.j.transfer, ZCC_TARGET, 0, 2, memory + 10 * 96 * 2 + 95, 42 * 24 * 2, &error));
 	}
-	all_get(&s, ZCC_EINVAL, 1 % size, "the buffer of 'layer0' of source rank 1 overlaps that of 'layer2' of target rank 0");
+	all_get(&s, ZCC_EINVAL, 1 % size,
+	        "the buffer of 'layer0' of source rank 1 overlaps that of 'layer2' of target rank 0");
 	free(memory);
 	close_scene(&s);
 }
@@ -180,7 +186,8 @@ static void arguments_are_checked_with_numbers(void)
 	zcc_transfer *t = s.j.transfer;
 	char memory[8];
 	CHECK(zcc_transfer_place(t, 2, 0, 0, &error) == ZCC_EINVAL, "side");
-	CHECK(zcc_transfer_place(t, ZCC_SOURCE, 4, 0, &error) == ZCC_EINVAL && strstr(error.message, "rank 4"), "%s", error.message);
+	CHECK(zcc_transfer_place(t, ZCC_SOURCE, 4, 0, &error) == ZCC_EINVAL && strstr(error.message, "rank 4"), "%s",
+	      error.message);
 	CHECK(zcc_transfer_place(t, ZCC_SOURCE, 0, size, &error) == ZCC_EINVAL, "process");
 	CHECK(zcc_transfer_place(t, ZCC_SOURCE, 0, -1, &error) == ZCC_EINVAL, "process");
 	CHECK(zcc_transfer_bind_memory(t, ZCC_TARGET, 0, N_PARAMS, memory, 8, &error) == ZCC_EINVAL, "parameter");
@@ -226,15 +233,16 @@ static void every_allocation_may_fail_on_one_process(void)
 
 /* ---- in the middle ---- */
 
-/* A source file loses its second half after it was opened. Tensors are large enough for many chunks in all streams. */
-static void a_read_error_reaches_everyone(void)
+/* A source file loses its second half after it was opened. Tensors are large enough for many chunks in all streams, or for many
+ * steps in the memory of others. */
+static void a_read_error_reaches_everyone(int64_t rows, int64_t cols)
 {
 	scene s;
 	zcc_transfer_options options;
 	zcc_transfer_options_init(&options);
 	options.staging_bytes = 32768;
 	dice d = {1};
-	make_layouts(&s, 4000);
+	make_layouts(&s, rows, cols);
 	s.plan = random_plan(&d, s.target, s.source);
 	s.process[ZCC_SOURCE][2] = ZCC_ENDPOINT_FILE;
 	job_open(&s.j, comm, s.params, N_PARAMS, 11, s.plan, s.target, s.source, s.process, &options);
@@ -260,6 +268,43 @@ static void a_read_error_reaches_everyone(void)
 	}
 	free(saved);
 	close_scene(&s);
+}
+
+/* Process 1 meets a fault when it starts to read; process 0, whose work lies in the memory of process 1, does not go on. */
+static void a_stopped_neighbour_is_left_alone(void)
+{
+	if (size != 2 || !comm->others[1 - rank].near)
+		return;
+	param p = {.name = "big", .ndim = 2, .shape = {64, 1 << 19}, .source_scale = 1, .target_scale = 1};
+	p.source_dtype = p.target_dtype = ZCC_U8;
+	zcc_layout *source = simple_layout(&p, 1, ZCC_SOURCE, 2, 0, 0);
+	zcc_layout *target = simple_layout(&p, 1, ZCC_TARGET, 2, 1, 0);
+	dice d = {1};
+	zcc_plan *plan = random_plan(&d, target, source);
+	int32_t from[2] = {0, ZCC_ENDPOINT_FILE};
+	int32_t to[2] = {0, 1};
+	int32_t *process[2] = {from, to};
+	job j;
+	job_open(&j, comm, &p, 1, 5, plan, target, source, process, NULL);
+	if (rank == 1) {
+		char path[128];
+		zcc_file *file;
+		snprintf(path, sizeof path, "%s/short", j.folder);
+		MUST(zcc_file_create(path, 16 << 20, &file, &error));
+		MUST(zcc_transfer_bind_file(j.transfer, ZCC_SOURCE, 1, 0, file, 0, 16 << 20, &error));
+		CHECK(truncate(path, 100) == 0, "truncate");
+		zcc_file_close(file);
+		unlink(path);
+	}
+	all_get_from(j.transfer, ZCC_EIO, 1, "short");
+	int64_t done;
+	int64_t total;
+	zcc_transfer_progress(j.transfer, &done, &total);
+	CHECK(done < total, "%lld of %lld bytes were moved in spite of the fault", (long long)done, (long long)total);
+	job_close(&j);
+	zcc_plan_destroy(plan);
+	zcc_layout_destroy(target);
+	zcc_layout_destroy(source);
 }
 
 /* The group's own sends, but the third of process 0 never leaves. */
@@ -339,7 +384,9 @@ int main(int argc, char **argv)
 		overlapping_buffers_are_refused();
 		arguments_are_checked_with_numbers();
 		every_allocation_may_fail_on_one_process();
-		a_read_error_reaches_everyone();
+		a_read_error_reaches_everyone(4000, 96);
+		a_read_error_reaches_everyone(300, 8192);
+		a_stopped_neighbour_is_left_alone();
 	}
 	zcc_comm_destroy(comm);
 	MPI_Finalize();

@@ -1,5 +1,6 @@
 /* The executor against a simulation of every element. */
 #include "shards.h"
+#include "transfer/comm.h"
 
 static zcc_comm *comm;
 static zcc_error error;
@@ -28,6 +29,18 @@ static param random_param(dice *d, int32_t index, int64_t max_extent, bool conve
 	return p;
 }
 
+/* Long rows, and blocks that take several steps. */
+static param wide_param(dice *d, int32_t index)
+{
+	param p = {.ndim = 2 + (int32_t)dice_below(d, 2), .source_scale = 1, .target_scale = 1};
+	snprintf(p.name, sizeof p.name, "p%d", index);
+	p.shape[0] = 1 + dice_below(d, 60);
+	p.shape[1] = 1 + dice_below(d, p.ndim == 2 ? 20000 : 40);
+	p.shape[2] = p.ndim == 2 ? 0 : 1 + dice_below(d, 3000);
+	p.source_dtype = p.target_dtype = dtypes[dice_below(d, sizeof dtypes / sizeof *dtypes)];
+	return p;
+}
+
 static void check_result(const zcc_transfer_result *result, int64_t staging, bool files)
 {
 	int64_t peers = zcc_comm_size(comm) - 1 + (files || device != NULL ? 1 : 0);
@@ -36,8 +49,9 @@ static void check_result(const zcc_transfer_result *result, int64_t staging, boo
 }
 
 /* Moves and judges, twice. */
-static zcc_transfer_result move_and_check(const param *params, int32_t n_params, uint64_t seed, zcc_plan *plan, zcc_layout *target,
-                                          zcc_layout *source, int32_t *const process[2], int64_t staging, bool files)
+static zcc_transfer_result move_and_check(const param *params, int32_t n_params, uint64_t seed, zcc_plan *plan,
+                                          zcc_layout *target, zcc_layout *source, int32_t *const process[2],
+                                          int64_t staging, bool files)
 {
 	zcc_transfer_options options;
 	zcc_transfer_options_init(&options);
@@ -59,13 +73,14 @@ static zcc_transfer_result move_and_check(const param *params, int32_t n_params,
 	return result;
 }
 
+/* max_extent = 0: long rows. */
 static void one_random_case(uint64_t seed, int64_t max_extent, bool converts, int32_t file_chance)
 {
 	dice d = {seed};
 	param params[MAX_PARAMS];
 	int32_t n_params = 1 + (int32_t)dice_below(&d, 5);
 	for (int32_t i = 0; i < n_params; i++)
-		params[i] = random_param(&d, i, max_extent, converts);
+		params[i] = max_extent > 0 ? random_param(&d, i, max_extent, converts) : wide_param(&d, i);
 	zcc_layout *source = random_layout(&d, params, n_params, ZCC_SOURCE, 8);
 	zcc_layout *target = random_layout(&d, params, n_params, ZCC_TARGET, 8);
 	zcc_plan *plan = random_plan(&d, target, source);
@@ -94,7 +109,8 @@ static void random_cases(uint64_t seed, int32_t n, int64_t max_extent, bool conv
 		one_random_case(seed + (uint64_t)i, max_extent, converts, file_chance);
 }
 
-/* Tables of 4 to 64 KiB in both directions, every process placing and binding in an order of its own: no hang within 30 s. */
+/* Tables of 4 to 64 KiB in both directions, every process placing and binding in an order of its own: no hang within
+ * 30 s. */
 static void tables_in_any_order_make_one_transfer(uint64_t seed)
 {
 	int64_t start = zcc_clock_ns();
@@ -102,7 +118,8 @@ static void tables_in_any_order_make_one_transfer(uint64_t seed)
 		dice d = {seed + 5000 + (uint64_t)i};
 		param params[4];
 		for (int32_t k = 0; k < 4; k++) {
-			params[k] = (param){.ndim = 2, .shape = {32, 128 + dice_below(&d, 15 * 128)}, .source_scale = 1, .target_scale = 1};
+			params[k] = (param){.ndim = 2, .shape = {32, 128 + dice_below(&d, 15 * 128)}, .source_scale = 1,
+			                    .target_scale = 1};
 			params[k].source_dtype = params[k].target_dtype = ZCC_U8;
 			snprintf(params[k].name, sizeof params[k].name, "t%d", k);
 		}
@@ -136,7 +153,8 @@ static void staging_is_bounded_for_tensors_that_exceed_it(uint64_t seed)
 {
 	param params[7];
 	for (int32_t i = 0; i < 7; i++) {
-		params[i] = (param){.ndim = 1, .shape = {i % 2 == 0 ? 1001 + i : 1310721}, .source_scale = 1, .target_scale = 1};
+		params[i] = (param){.ndim = 1, .shape = {i % 2 == 0 ? 1001 + i : 1310721}, .source_scale = 1,
+		                    .target_scale = 1};
 		params[i].source_dtype = params[i].target_dtype = i % 2 == 0 ? ZCC_U8 : ZCC_BF16;
 		snprintf(params[i].name, sizeof params[i].name, "t%d", i);
 	}
@@ -166,13 +184,42 @@ static void staging_is_bounded_for_tensors_that_exceed_it(uint64_t seed)
 	}
 }
 
+/* More short rows than go into one call of the system, and back. */
+static void many_rows_of_one_segment_arrive(uint64_t seed)
+{
+	param p = {.name = "rows", .ndim = 2, .shape = {6000, 1200}, .source_scale = 1, .target_scale = 1};
+	p.source_dtype = p.target_dtype = ZCC_U8;
+	int32_t size = zcc_comm_size(comm);
+	int32_t endpoints[2] = {0, size - 1};
+	int32_t *process[2] = {endpoints, endpoints};
+	for (int32_t turn = 0; turn < 2; turn++) {
+		dice d = {seed};
+		zcc_layout *source = simple_layout(&p, 1, ZCC_SOURCE, 1 + turn, 1, 0);
+		zcc_layout *target = simple_layout(&p, 1, ZCC_TARGET, 2 - turn, 1, 0);
+		zcc_plan *plan = random_plan(&d, target, source);
+		move_and_check(&p, 1, seed, plan, target, source, process, 1 << 20, false);
+		zcc_plan_destroy(plan);
+		zcc_layout_destroy(target);
+		zcc_layout_destroy(source);
+	}
+}
+
+/* Lets the executor use messages between processes that could read each other's memory. */
+static void use_messages_only(void)
+{
+	for (int32_t p = 0; comm->others != NULL && p < comm->size; p++)
+		comm->others[p].near = false;
+}
+
 int main(int argc, char **argv)
 {
 	const char *part = argc > 1 ? argv[1] : "random";
 	MPI_Init(&argc, &argv);
 	MUST(zcc_comm_create_mpi(&comm, &error));
 	uint64_t seed = (uint64_t)multi_seed(20240611);
-	if (argc > 2 && zcc_device_open(argv[2], &device, &error) != ZCC_OK) {
+	if (argc > 2 && strcmp(argv[2], "messages") == 0) {
+		use_messages_only();
+	} else if (argc > 2 && zcc_device_open(argv[2], &device, &error) != ZCC_OK) {
 		printf("no device %s: %s\n", argv[2], error.message);
 		MPI_Finalize();
 		return 77;
@@ -182,6 +229,9 @@ int main(int argc, char **argv)
 	if (strcmp(part, "random") == 0) {
 		random_cases(seed, 120, 9, false, 0);
 		random_cases(seed + 1000, 6, 70, false, 0);
+	} else if (strcmp(part, "wide") == 0) {
+		random_cases(seed + 6000, 8, 0, false, 0);
+		many_rows_of_one_segment_arrive(seed);
 	} else if (strcmp(part, "files") == 0) {
 		random_cases(seed + 2000, 60, 9, false, 40);
 		random_cases(seed + 2500, 20, 9, true, 40);

@@ -1,4 +1,4 @@
-/* Verification spread over processes: together they look at every byte, and all of them hear of the one that is wrong. */
+/* Verification spread over processes: together they look at every byte, and all hear of the one that is wrong. */
 #include <unistd.h>
 
 #include "multi.h"
@@ -28,8 +28,9 @@ static void write_file(int side, int rank, int64_t wrong_at)
 	if (wrong_at >= 0)
 		content[wrong_at] ^= 0x10000;
 	FILE *file = fopen(path, "wb");
-	CHECK(file != NULL && fwrite(content, 4, (size_t)(N_PARAMS * n), file) == (size_t)(N_PARAMS * n) && fclose(file) == 0, "%s",
-	      path);
+	CHECK(file != NULL && fwrite(content, 4, (size_t)(N_PARAMS * n), file) == (size_t)(N_PARAMS * n) &&
+	              fclose(file) == 0,
+	      "%s", path);
 }
 
 static zcc_layout *layout_of(int side)
@@ -105,7 +106,8 @@ int main(int argc, char **argv)
 			MUST(zcc_file_open(path, &files[side][rank], &error));
 			int64_t n = side == ZCC_SOURCE ? ELEMS : SHARE;
 			for (int32_t p = 0; p < N_PARAMS; p++)
-				MUST(zcc_verify_bind_file(verify, side, rank, p, files[side][rank], p * n * 4, n * 4, &error));
+				MUST(zcc_verify_bind_file(verify, side, rank, p, files[side][rank], p * n * 4, n * 4,
+				                          &error));
 			zcc_file_close(files[side][rank]);
 		}
 	int64_t bytes = 0;

@@ -51,6 +51,17 @@ local function contents(layout, index, rank)
 end
 
 describe("layouts", function()
+	it("tell_what_the_fullest_rank_stores_with_its_padding", function()
+		local same = rules.check{ rules = {
+			{ "a", cut = 0 }, { "b", vocab = 0 }, { "c", replicate = true, stage = "last" } } }
+		local params = { param("a", 6, 4), param("b", 5), { name = "c", dtype = "BF16", shape = { 9 } } }
+		-- 12 of 24 elements, 3 of 6 with the padding, and on the last stage all of c.
+		assert.are.equal(4 * (12 + 3) + 2 * 9, Layout.build("tp=2,vocab_pad=1", params, same):largest_rank_bytes())
+		params[1].name, params[2].name = "layers.1.a", "layers.0.b"
+		assert.are.equal(4 * 24 + 2 * 9, Layout.build("pp=2", params, rules.check{ layers = "layers%.(%d+)%.",
+			rules = same.rules }):largest_rank_bytes())
+	end)
+
 	it("tell_parameters_ranks_and_shards_in_plain_values", function()
 		local layout = Layout.build("dp=2,tp=2,base=4", { param("a", 6, 4), param("b", 3) }, rules.check{ rules = {
 			{ "a", cut = 0 }, { "b", replicate = true } } })
@@ -111,6 +122,12 @@ describe("layouts", function()
 		assert.are.same({ 1, 3 }, layout:pieces(1, 3)[1].holders)
 	end)
 
+	it("carry_the_scale_of_what_is_stored", function()
+		local rule = only{ replicate = true, scale = function(_, tp) return 1 / tp end }
+		local layout = Layout.build("tp=4", { param("bias", 2, 2) }, rule)
+		assert.are.equal(0.25, layout:pieces(1, 2)[1].scale)
+	end)
+
 	it("store_a_layer_on_its_stage_and_an_expert_on_its_ranks_only", function()
 		local layout = Layout.build("pp=2,dp=2;experts:pp=2,ep=2", {
 			param("layers.0.mlp.experts.0.up_proj.weight", 2, 2), param("layers.1.mlp.experts.1.up_proj.weight", 2, 2),
@@ -146,11 +163,13 @@ describe("layouts", function()
 			change(description, description.params[1], description.params[1].placements[1])
 			local message = refusal(Layout.from_description, description, "manifest.json")
 			assert.are.equal("string", type(message))
+			assert.is_nil(message:find("attempt to", 1, true), message)
 		end
 		for _, bad in ipairs({ -1, 1.5, "x", 2 ^ 60, 0 / 0, {}, false }) do
 			damaged(function(_, item) item.shape[1] = bad end)
 			damaged(function(_, item) item.mesh = bad end)
 			damaged(function(_, item) item.dtype = bad end)
+			damaged(function(_, item) item.placements[1] = bad end)
 			damaged(function(_, _, placed) placed.dim = bad end)
 			damaged(function(_, _, placed) placed.axis = bad end)
 			damaged(function(_, _, placed) placed.kind = bad end)
@@ -164,6 +183,7 @@ describe("layouts", function()
 			damaged(function(description) description.meshes[1].axes[1][2] = bad end)
 			damaged(function(description) description.params[1] = bad end)
 		end
+		damaged(function(description) description.meshes[1].axes[1][2] = 2 ^ 30 end)
 		damaged(function(_, item) item.name = nil end)
 		damaged(function(description) description.meshes = nil end)
 		damaged(function(description) description.params = 3 end)

@@ -56,6 +56,31 @@ describe("checkpoint", function()
 		assert.equal("mine", checkpoint.open(folder).config.model_type)
 	end)
 
+	it("takes what lies beside a file only where its name says that they belong together", function()
+		write("config.json", '{"model_type":"mine"}')
+		shard("model.safetensors", { "a" })
+		shard("other.safetensors", { "a" })
+		local found = checkpoint.open(folder .. "/model.safetensors")
+		assert.same({ "mine", folder }, { found.config.model_type, found.side_folder })
+		found = checkpoint.open(folder .. "/other.safetensors")
+		assert.is_nil(found.config or found.side_folder or found.part_of)
+	end)
+
+	it("does not take one file of a set for the whole", function()
+		shard("model-00001-of-00002.safetensors", { "a" })
+		shard("model-00002-of-00002.safetensors", { "b" })
+		assert.is_nil(checkpoint.open(folder .. "/model-00001-of-00002.safetensors").part_of)
+		index { a = "model-00001-of-00002.safetensors", b = "model-00002-of-00002.safetensors" }
+		assert.equal(folder, checkpoint.open(folder .. "/model-00001-of-00002.safetensors").part_of)
+		shard("rank-00000-of-00002.safetensors", { "a" })
+		local path = folder .. "/rank-00000-of-00002.safetensors"
+		assert.equal("full", checkpoint.open(path).layout)
+		write("manifest.json", "{}")
+		local ok, fault = pcall(checkpoint.open, path)
+		assert.is_false(ok)
+		assert.truthy(tostring(fault):find("one rank's shards of a checkpoint; name its folder, " .. folder, 1, true))
+	end)
+
 	it("takes the tensors an index names, and says which other files it ignores", function()
 		shard("one.safetensors", { "a" })
 		shard("two.safetensors", { "b" })
@@ -89,6 +114,28 @@ describe("checkpoint", function()
 		fails_with("tensor b", "does not name it")
 	end)
 
+	it("refuses documents that are no objects", function()
+		shard("model.safetensors", { "a" })
+		for _, name in ipairs { "config.json", "manifest.json", checkpoint.INDEX } do
+			for _, text in ipairs { "7", "null", "true", "[1]", '"text"' } do
+				write(name, text)
+				fails_with(name)
+			end
+			os.remove(folder .. "/" .. name)
+		end
+	end)
+
+	it("refuses what is no file, and does not wait for a pipe to speak", function()
+		shard("model.safetensors", { "a" })
+		for _, name in ipairs { "config.json", "manifest.json", checkpoint.INDEX } do
+			for _, make in ipairs { "mkdir", "mkfifo" } do
+				os.execute(("%s %s/%s"):format(make, folder, name))
+				fails_with(name, "no file")
+				os.execute(("rm -r %s/%s"):format(folder, name))
+			end
+		end
+	end)
+
 	it("refuses a folder without a checkpoint and a path without anything", function()
 		fails_with(folder, "model.safetensors")
 		local ok, fault = pcall(checkpoint.open, folder .. "/nowhere")
@@ -96,9 +143,9 @@ describe("checkpoint", function()
 		assert.truthy(tostring(fault):find("nowhere does not exist", 1, true))
 	end)
 
-	it("refuses a manifest that is none, of another version, or whose files are missing, outside or of another size", function()
-		local good = { format = "zcc checkpoint", version = 1, layout = "dp=1", meshes = json.array {}, params = json.array {},
-			files = json.array { { name = "rank-00000-of-00001.safetensors", bytes = 16, xxh3 = "" } } }
+	it("refuses a manifest that is none, of another version, or that names files which are not so", function()
+		local good = { format = "zcc checkpoint", version = 1, layout = "dp=1", meshes = json.array {},
+			params = json.array {}, files = json.array { { name = "rank-00000-of-00001.safetensors", bytes = 16, xxh3 = "" } } }
 		local function with(changes, ...)
 			local manifest = {}
 			for key, value in pairs(good) do
@@ -120,6 +167,14 @@ describe("checkpoint", function()
 		with({ params = { { name = "w", dtype = "BF17", shape = { 1 } } } }, "parameter 1")
 		with({ params = { { name = "w", dtype = "BF16", shape = { -1 } } } }, "w", "-1")
 		with({ files = { { name = "../x", bytes = 1 } } }, "../x")
+		for _, odd in ipairs { json.null, 7, "seven", true, { a = 1 } } do
+			for _, key in ipairs { "meshes", "params", "files" } do
+				with({ [key] = odd }, "manifest.json", key)
+			end
+			with({ files = json.array { odd } }, "manifest.json")
+		end
+		with({ metadata = { format = 1 } }, "metadata")
+		with({ metadata = json.array { "pt" } }, "metadata")
 		write("manifest.json", "{")
 		fails_with("manifest.json")
 	end)

@@ -172,6 +172,10 @@ describe("placement", function()
 			"num_attention_heads", "--config FILE")
 		assert_has(refusal("tp=2", params, rules.family("llama"), { config = { hidden_size = 16 } }),
 			"config.json does not say it")
+		local typo = only{ cut = 0, units = "n_heads" }
+		local message = refusal("tp=2", { param("w", 8, 2) }, typo, { config = { n_head = 4, name = "n_heads" } })
+		assert_has(message, "n_heads is not known: config.json does not say it (did you mean 'n_head'?)")
+		assert.is_nil(message:find("--config", 1, true), message)
 		-- Without a cut nobody needs them.
 		assert.are.equal("whole", cut_of((resolve("dp=2", params, rules.family("llama")))[params[1].name]))
 	end)

@@ -1,6 +1,7 @@
 local affine = require "zcc.affine"
 local policies = require "zcc.policy"
 local rules = require "zcc.rules"
+local sandbox = require "zcc.sandbox"
 local shapes = require "zcc.shapes"
 
 local function param(name, ...)
@@ -79,6 +80,13 @@ describe("policies", function()
 		assert.is_truthy(message:find("'balancd'", 1, true) and message:find("did you mean 'balanced'", 1, true))
 		assert.are.equal("ZCC_EINVAL", (select(2, refusal(policies.of, 7))))
 		assert.is_truthy(refusal(policies.of, { name = "mine" }):find("select", 1, true))
+	end)
+
+	it("are_as_the_readme_shows", function()
+		local readme = assert(io.open("README.md")):read("*a")
+		local text = assert(readme:match("```lua\n(return {\n\tname = \"nearest\".-)```"))
+		assert.are.equal(2, sandbox.run(text, "README.md", "policy").select({ target = 6 }, { 1, 5, 9 }, {}))
+		assert.is_nil(choose(text))
 	end)
 
 	it("that_raise_name_their_line_the_parameter_and_the_region", function()

@@ -32,6 +32,25 @@ describe("recipe", function()
 		refusal(declared.parse, declared, { "--count", "1", "--count", "2" }, "c")
 	end)
 
+	it("a_value_that_its_check_refuses_is_misuse_of_that_flag", function()
+		local declared = declare{ { flag = "--to", type = "string", about = "x", check = function(value)
+			if value ~= "good" then
+				error(("%s is not good"):format(value), 0)
+			end
+		end } }
+		assert.are.same({ to = "good" }, declared:parse({ "--to", "good" }, "c"))
+		local message, object = refusal(declared.parse, declared, { "--to", "bad" }, "c")
+		assert.is_true(object.misuse)
+		assert.are.equal("--to: bad is not good\nTry 'c --help'.", message)
+	end)
+
+	it("an_argument_that_belongs_to_no_flag_is_named", function()
+		local declared = declare{ { flag = "--verify", type = "boolean", about = "x" } }
+		local message = refusal(declared.parse, declared, { "--verify", "yes" }, "c")
+		assert.are.equal("unexpected argument 'yes'\nTry 'c --help'.", message)
+		assert.is_nil(declared:help("c"):find("stray", 1, true))
+	end)
+
 	it("a_bad_declaration_is_an_error_at_the_recipes_line", function()
 		local message, object = refusal(declare, { { flag = "--a", type = "text", about = "x" } })
 		assert.is_truthy(message:find("argument --a: type must be one of string, int", 1, true), message)

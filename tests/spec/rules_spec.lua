@@ -1,3 +1,4 @@
+local placement = require "zcc.placement"
 local rules = require "zcc.rules"
 
 -- Writes a rules file, loads it, and returns the rules or the fault's message.
@@ -33,6 +34,23 @@ describe("rules files", function()
 		]])
 		assert.are.equal("mine", found.name)
 		assert.are.equal("n_head", found.rules[1].units)
+	end)
+
+	it("are_as_the_readme_shows", function()
+		local readme = assert(io.open("README.md")):read("*a")
+		local found = load((assert(readme:match("```lua\n(return {\n\tname = \"mine\".-)```"))))
+		assert.are.equal("mine", found.name)
+		local params = {
+			{ name = "embed.weight", dtype = "F32", shape = { 10, 8 } }, { name = "norm.weight", dtype = "F32", shape = { 8 } },
+			{ name = "blocks.0.attn.qkv.weight", dtype = "F32", shape = { 16, 8 } },
+			{ name = "blocks.0.attn.out.weight", dtype = "F32", shape = { 8, 8 } },
+		}
+		local description = placement.resolve("pp=1,tp=4", params, found,
+			{ config = { n_head = 4, n_kv = 2, head_dim = 2 } })
+		assert.is_nil(description.params[1].placements)
+		assert.are.same({ { size = 8, units = 4, cut = "even" }, { size = 4, units = 2, cut = "grouped" },
+			{ size = 4, units = 2, cut = "grouped" } }, description.params[3].placements[1].parts)
+		assert.are.equal(1, description.params[4].placements[1].dim)
 	end)
 
 	it("are_named_by_their_path_where_they_name_nothing", function()

@@ -87,6 +87,17 @@ describe("store", function()
 		assert.equal("nothing", store.path_kind(place))
 	end)
 
+	it("copies files of any size, and over none", function()
+		local copy = temporary()
+		for _, bytes in ipairs { 0, 1, 8388608, 20000003 } do
+			spill(path, ("content"):rep(math.ceil(bytes / 7)):sub(1, bytes))
+			store.copy_file(path, copy)
+			assert.is_true(slurp(path) == slurp(copy))
+			assert.is_false(pcall(store.copy_file, path, copy))
+			os.remove(copy)
+		end
+	end)
+
 	it("refuses a range outside a buffer and the use of what is closed", function()
 		local buffer = store.buffer(8)
 		assert.has_error(function() buffer:at(4, 5) end)

@@ -1,5 +1,5 @@
-/* Layouts laid out element by element, independently of the engine: what unit tests of maps compare against. A tensor's elements are its
- * row-major numbers, and −1 stands for padding. */
+/* Layouts laid out element by element, independently of the engine: what unit tests of maps compare against. A tensor's
+ * elements are its row-major numbers, and −1 stands for padding. */
 #ifndef LAYOUTS_H
 #define LAYOUTS_H
 
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "zcc/affine.h"
 
@@ -26,6 +27,14 @@ static inline int32_t pick(int32_t low, int32_t high)
 {
 	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
 	return low + (int32_t)((random_state >> 33) % (uint64_t)(high - low + 1));
+}
+
+/* Processor time: what a limit can be set on when other tests run beside. */
+static inline double cpu_seconds(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 /* ---- one axis of one coordinate as a list of indices ---- */
@@ -173,9 +182,10 @@ static inline tensor lay_out(const zcc_param_options *o, int32_t n_axes, const i
 
 /* ---- what a map says, as such a tensor ---- */
 
-/* Puts the piece's elements into the shard's tensor and the ranks' bit into `stored` (may be NULL), one mask per element of the
- * parameter. False where it leaves the shard or the parameter, or writes an element twice. */
-static inline bool paint(const zcc_param_info *info, const zcc_piece *piece, tensor *shard, uint64_t *stored, int32_t rank)
+/* Puts the piece's elements into the shard's tensor and the ranks' bit into `stored` (may be NULL), one mask per
+ * element of the parameter. False where it leaves the shard or the parameter, or writes an element twice. */
+static inline bool paint(const zcc_param_info *info, const zcc_piece *piece, tensor *shard, uint64_t *stored,
+                         int32_t rank)
 {
 	int64_t size = 1;
 	for (int32_t d = 0; d < piece->ndim; d++)

@@ -1,4 +1,5 @@
-/* A scratch folder for one test program, and whole files by plain stdio: expectations come by another way than the store's. */
+/* A scratch folder for one test program, and whole files by plain stdio: expectations come by another way than the
+ * store's. */
 #ifndef TEST_SCRATCH_H
 #define TEST_SCRATCH_H
 

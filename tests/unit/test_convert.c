@@ -1,4 +1,5 @@
-/* Conversions against tables of every 16-bit value, decoded with ldexp and searched for the nearest by exact comparison. */
+/* Conversions against tables of every 16-bit value, decoded with ldexp and searched for the nearest by exact
+ * comparison. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -123,8 +124,10 @@ static void every_16_bit_value_widens_exactly_and_comes_back(void **state)
 			if (magnitude > f->infinity) {
 				uint64_t fraction = (uint64_t)(magnitude % (1 << f->fraction_bits)) | quiet;
 				uint64_t sign = (uint64_t)c >> 15;
-				assert_int_equal(narrow[c], sign << 31 | 0x7f800000 | fraction << (23 - f->fraction_bits));
-				assert_int_equal(wide[c], sign << 63 | 0x7ff0000000000000 | fraction << (52 - f->fraction_bits));
+				assert_int_equal(narrow[c],
+				                 sign << 31 | 0x7f800000 | fraction << (23 - f->fraction_bits));
+				assert_int_equal(wide[c],
+				                 sign << 63 | 0x7ff0000000000000 | fraction << (52 - f->fraction_bits));
 				continue;
 			}
 			double value = magnitude == f->infinity ? INFINITY : f->values[magnitude];
@@ -146,7 +149,8 @@ static void every_16_bit_value_widens_exactly_and_comes_back(void **state)
 static void f32_to_bf16_rounds_as_published_cases_say(void **state)
 {
 	(void)state;
-	const uint32_t in[] = {0x3f808000, 0x3f818000, 0x7f7fffff, 0x7f800001, 0x00018000, 0x80008001, 0xffffffff, 0x80000000};
+	const uint32_t in[] = {0x3f808000, 0x3f818000, 0x7f7fffff, 0x7f800001,
+	                       0x00018000, 0x80008001, 0xffffffff, 0x80000000};
 	const uint16_t want[] = {0x3f80, 0x3f82, 0x7f80, 0x7fc0, 0x0002, 0x8001, 0xffff, 0x8000};
 	uint16_t got[8];
 	zcci_convert(got, ZCC_BF16, in, ZCC_F32, 1, 8);
@@ -202,8 +206,9 @@ static void every_tie_and_its_neighbours_round_once_to_nearest_even(void **state
 				add(&b, nextafterf((float)tie, -INFINITY));
 				add(&b, nextafter(b.format->values[code] * sign, -INFINITY));
 			}
-		const double limits[] = {0.0, -0.0, INFINITY, -INFINITY, DBL_MAX, -DBL_MAX, DBL_MIN, 0x1p-1074, -0x1p-1074, FLT_MAX, FLT_MIN,
-		                         0x1p-149, 0x1p-150, 65519.999, 65520, 65504, 0x1p-24, 0x1p-25, 0x1.8p-25, 0x1p-134, 0x1.8p-134};
+		const double limits[] = {0.0,       -0.0,       INFINITY, -INFINITY, DBL_MAX,   -DBL_MAX, DBL_MIN,
+		                         0x1p-1074, -0x1p-1074, FLT_MAX,  FLT_MIN,   0x1p-149,  0x1p-150, 65519.999,
+		                         65520,     65504,      0x1p-24,  0x1p-25,   0x1.8p-25, 0x1p-134, 0x1.8p-134};
 		for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
 			add(&b, limits[k]);
 			add(&b, nextafter(limits[k], 0));
@@ -324,11 +329,13 @@ static void halves_go_over_without_a_stop_at_f32(void **state)
 		int magnitude = c & 0x7fff;
 		if (magnitude < half.infinity) {
 			zcci_convert(&got, ZCC_BF16, &in, ZCC_F16, 1, 1);
-			assert_int_equal(got, nearest(&brain, c > 0x7fff ? -half.values[magnitude] : half.values[magnitude]));
+			assert_int_equal(
+			        got, nearest(&brain, c > 0x7fff ? -half.values[magnitude] : half.values[magnitude]));
 		}
 		if (magnitude <= brain.infinity) {
 			zcci_convert(&got, ZCC_F16, &in, ZCC_BF16, 1, 1);
-			assert_int_equal(got, nearest(&half, c > 0x7fff ? -brain.values[magnitude] : brain.values[magnitude]));
+			assert_int_equal(
+			        got, nearest(&half, c > 0x7fff ? -brain.values[magnitude] : brain.values[magnitude]));
 		}
 	}
 }
@@ -394,17 +401,17 @@ static void only_floating_dtypes_convert_or_scale(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_16_bit_value_widens_exactly_and_comes_back),
-		cmocka_unit_test(f32_to_bf16_rounds_as_published_cases_say),
-		cmocka_unit_test(every_tie_and_its_neighbours_round_once_to_nearest_even),
-		cmocka_unit_test(random_bit_patterns_round_to_nearest_even),
-		cmocka_unit_test(f64_to_f32_lies_nearest_with_ties_to_even),
-		cmocka_unit_test(nans_become_quiet_and_keep_sign_and_upper_payload),
-		cmocka_unit_test(a_factor_is_applied_in_double_and_rounded_once),
-		cmocka_unit_test(halves_go_over_without_a_stop_at_f32),
-		cmocka_unit_test(equal_dtypes_are_copied_bit_for_bit),
-		cmocka_unit_test(any_length_and_any_alignment_stay_within_the_target),
-		cmocka_unit_test(only_floating_dtypes_convert_or_scale),
+	        cmocka_unit_test(every_16_bit_value_widens_exactly_and_comes_back),
+	        cmocka_unit_test(f32_to_bf16_rounds_as_published_cases_say),
+	        cmocka_unit_test(every_tie_and_its_neighbours_round_once_to_nearest_even),
+	        cmocka_unit_test(random_bit_patterns_round_to_nearest_even),
+	        cmocka_unit_test(f64_to_f32_lies_nearest_with_ties_to_even),
+	        cmocka_unit_test(nans_become_quiet_and_keep_sign_and_upper_payload),
+	        cmocka_unit_test(a_factor_is_applied_in_double_and_rounded_once),
+	        cmocka_unit_test(halves_go_over_without_a_stop_at_f32),
+	        cmocka_unit_test(equal_dtypes_are_copied_bit_for_bit),
+	        cmocka_unit_test(any_length_and_any_alignment_stay_within_the_target),
+	        cmocka_unit_test(only_floating_dtypes_convert_or_scale),
 	};
 	return cmocka_run_group_tests(tests, setup, NULL);
 }

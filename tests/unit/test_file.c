@@ -1,4 +1,5 @@
-/* Files: all bytes or a fault that names path and numbers; space known at creation; signals heeded; references counted. */
+/* Files: all bytes or a fault that names path and numbers; space known at creation; signals heeded; references counted.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -171,7 +172,8 @@ static void ranges_outside_of_the_file_are_refused_with_the_numbers(void **state
 	zcc_error error = {0};
 	char *path = at("range");
 	zcc_file *file = create(path, 10);
-	static const int64_t ranges[][2] = {{0, 11}, {10, 1}, {11, 0}, {5, 6}, {INT64_MAX, 1}, {1, INT64_MAX}, {INT64_MAX, INT64_MAX}};
+	static const int64_t ranges[][2] = {
+	        {0, 11}, {10, 1}, {11, 0}, {5, 6}, {INT64_MAX, 1}, {1, INT64_MAX}, {INT64_MAX, INT64_MAX}};
 	for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
 		assert_int_equal(zcc_file_read(file, ranges[i][0], data, ranges[i][1], &error), ZCC_EIO);
 		assert_says(&error, path);
@@ -425,22 +427,22 @@ static void a_failed_allocation_is_reported_and_leaks_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(a_new_file_is_zero_and_as_long_as_asked, reset),
-		cmocka_unit_test_setup(creating_over_a_file_is_refused_and_leaves_it, reset),
-		cmocka_unit_test_setup(what_is_no_regular_file_is_refused, reset),
-		cmocka_unit_test_setup(short_and_interrupted_calls_still_move_every_byte, reset),
-		cmocka_unit_test_setup(ranges_outside_of_the_file_are_refused_with_the_numbers, reset),
-		cmocka_unit_test_setup(a_file_that_shrinks_is_noticed, reset),
-		cmocka_unit_test_setup(faults_of_the_system_come_with_their_code, reset),
-		cmocka_unit_test_setup(a_file_opened_for_reading_is_not_written, reset),
-		cmocka_unit_test_setup(a_file_stays_open_while_somebody_holds_it, reset),
-		cmocka_unit_test_setup(the_hash_is_xxh3_of_all_bytes, reset),
-		cmocka_unit_test_setup(offsets_beyond_four_gibibytes_arrive, reset),
-		cmocka_unit_test_setup(a_signal_stops_reading_and_writing, reset),
-		cmocka_unit_test_setup(no_permission_is_an_error_that_names_the_file, reset),
-		cmocka_unit_test_setup(a_full_disk_is_known_at_creation, reset),
-		cmocka_unit_test_setup(what_no_disk_has_room_for_is_not_even_begun, reset),
-		cmocka_unit_test_setup(a_failed_allocation_is_reported_and_leaks_nothing, reset),
+	        cmocka_unit_test_setup(a_new_file_is_zero_and_as_long_as_asked, reset),
+	        cmocka_unit_test_setup(creating_over_a_file_is_refused_and_leaves_it, reset),
+	        cmocka_unit_test_setup(what_is_no_regular_file_is_refused, reset),
+	        cmocka_unit_test_setup(short_and_interrupted_calls_still_move_every_byte, reset),
+	        cmocka_unit_test_setup(ranges_outside_of_the_file_are_refused_with_the_numbers, reset),
+	        cmocka_unit_test_setup(a_file_that_shrinks_is_noticed, reset),
+	        cmocka_unit_test_setup(faults_of_the_system_come_with_their_code, reset),
+	        cmocka_unit_test_setup(a_file_opened_for_reading_is_not_written, reset),
+	        cmocka_unit_test_setup(a_file_stays_open_while_somebody_holds_it, reset),
+	        cmocka_unit_test_setup(the_hash_is_xxh3_of_all_bytes, reset),
+	        cmocka_unit_test_setup(offsets_beyond_four_gibibytes_arrive, reset),
+	        cmocka_unit_test_setup(a_signal_stops_reading_and_writing, reset),
+	        cmocka_unit_test_setup(no_permission_is_an_error_that_names_the_file, reset),
+	        cmocka_unit_test_setup(a_full_disk_is_known_at_creation, reset),
+	        cmocka_unit_test_setup(what_no_disk_has_room_for_is_not_even_begun, reset),
+	        cmocka_unit_test_setup(a_failed_allocation_is_reported_and_leaks_nothing, reset),
 	};
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -28,7 +28,8 @@ static const zcc_json_node *nodes(const zcc_json *document)
 	return zcc_json_nodes(document, &n);
 }
 
-/* Refused with a message that holds `reason`, from a buffer of exactly that size so that a sanitizer sees any step past the end. */
+/* Refused with a message that holds `reason`, from a buffer of exactly that size so that a sanitizer sees any step past
+ * the end. */
 static void refuse_bytes(const char *text, size_t bytes, const char *reason)
 {
 	char *exact = malloc(bytes > 0 ? bytes : 1);
@@ -56,12 +57,12 @@ static void integers_are_exact_through_all_63_bits(void **state)
 		const char *text;
 		int64_t value;
 	} cases[] = {
-		{"0", 0},
-		{"-1", -1},
-		{"9007199254740993", 9007199254740993},
-		{"9223372036854775807", INT64_MAX},
-		{"-9223372036854775808", INT64_MIN},
-		{"6442450944", 6442450944},
+	        {"0", 0},
+	        {"-1", -1},
+	        {"9007199254740993", 9007199254740993},
+	        {"9223372036854775807", INT64_MAX},
+	        {"-9223372036854775808", INT64_MIN},
+	        {"6442450944", 6442450944},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		zcc_json *document = parse(cases[i].text);
@@ -80,20 +81,21 @@ static void other_numbers_are_doubles_only(void **state)
 		const char *text;
 		double value;
 	} cases[] = {
-		{"9223372036854775808", 0x1p63},
-		{"-9223372036854775809", -0x1p63},
-		{"18446744073709551615", 0x1p64},
-		{"1.0", 1},
-		{"1e2", 100},
-		{"1E+2", 100},
-		{"25e-1", 2.5},
-		{"-0", -0.0},
-		{"-0.0", -0.0},
-		{"5e-324", 0x1p-1074},
-		{"1e-400", 0},
-		{"1.7976931348623157e308", 0x1.fffffffffffffp1023},
-		{"0.1000000000000000055511151231257827021181583404541015625", 0.1},
-		{"1000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000", 1e99},
+	        {"9223372036854775808", 0x1p63},
+	        {"-9223372036854775809", -0x1p63},
+	        {"18446744073709551615", 0x1p64},
+	        {"1.0", 1},
+	        {"1e2", 100},
+	        {"1E+2", 100},
+	        {"25e-1", 2.5},
+	        {"-0", -0.0},
+	        {"-0.0", -0.0},
+	        {"5e-324", 0x1p-1074},
+	        {"1e-400", 0},
+	        {"1.7976931348623157e308", 0x1.fffffffffffffp1023},
+	        {"0.1000000000000000055511151231257827021181583404541015625", 0.1},
+	        {"1000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000",
+	         1e99},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		zcc_json *document = parse(cases[i].text);
@@ -154,50 +156,50 @@ static void bad_syntax_is_refused_with_its_place(void **state)
 	static const struct {
 		const char *text, *reason;
 	} cases[] = {
-		{"", "byte 0: the text ends where a value is expected"},
-		{"  ", "byte 2: "},
-		{"[1,2", "byte 4: the text ends"},
-		{"[1,]", "byte 3: ']'"},
-		{"[,1]", "byte 1: ','"},
-		{"[1 2]", "byte 3: '2'"},
-		{"[1-2]", "byte 2: '-'"},
-		{"{\"a\":1,}", "byte 7: '}'"},
-		{"{\"a\" 1}", "byte 5: '1' where ':'"},
-		{"{a:1}", "a key in quotes"},
-		{"{1:1}", "a key in quotes"},
-		{"{\"a\":}", "byte 5: '}'"},
-		{"{]", "byte 1: ']'"},
-		{"[}", "byte 1: '}'"},
-		{"[1}", "byte 2: '}' where ',' or ']'"},
-		{"{\"a\":1]", "byte 6: ']' where ',' or '}'"},
-		{"]", "byte 0: ']'"},
-		{"1 1", "byte 2: '1' where the end of the text"},
-		{"{}x", "byte 2: 'x' where the end"},
-		{"tru", "a value"},
-		{"truex", "byte 4: 'x'"},
-		{"nul", "a value"},
-		{"True", "a value"},
-		{"NaN", "a value"},
-		{"Infinity", "a value"},
-		{"'a'", "a value"},
-		{"\"a", "byte 0: a string without an end"},
-		{"\"a\\\"", "without an end"},
-		{"\"\\", "begins no escape"},
-		{"\"\\x41\"", "begins no escape"},
-		{"\"\\u12g4\"", "four hex digits"},
-		{"\"\\u12", "four hex digits"},
-		{"\"\\u0000\"", "\\u0000"},
-		{"\"\\ud800\"", "surrogate"},
-		{"\"\\ud800\\u0041\"", "surrogate"},
-		{"\"\\ud800x\"", "surrogate"},
-		{"\"\\udc00\"", "surrogate"},
-		{"\"\\ud800\\ud800\"", "surrogate"},
-		{"\"\\udc00\\udc00\"", "surrogate"},
-		{"\"a\nb\"", "control character 0x0a"},
-		{"[\x01]", "byte 0x01"},
-		{"[1,\x0b 2]", "byte 0x0b"},
-		{"\xef\xbb\xbf{}", "byte 0xef"},
-		{"/* a */1", "byte 0: '/'"},
+	        {"", "byte 0: the text ends where a value is expected"},
+	        {"  ", "byte 2: "},
+	        {"[1,2", "byte 4: the text ends"},
+	        {"[1,]", "byte 3: ']'"},
+	        {"[,1]", "byte 1: ','"},
+	        {"[1 2]", "byte 3: '2'"},
+	        {"[1-2]", "byte 2: '-'"},
+	        {"{\"a\":1,}", "byte 7: '}'"},
+	        {"{\"a\" 1}", "byte 5: '1' where ':'"},
+	        {"{a:1}", "a key in quotes"},
+	        {"{1:1}", "a key in quotes"},
+	        {"{\"a\":}", "byte 5: '}'"},
+	        {"{]", "byte 1: ']'"},
+	        {"[}", "byte 1: '}'"},
+	        {"[1}", "byte 2: '}' where ',' or ']'"},
+	        {"{\"a\":1]", "byte 6: ']' where ',' or '}'"},
+	        {"]", "byte 0: ']'"},
+	        {"1 1", "byte 2: '1' where the end of the text"},
+	        {"{}x", "byte 2: 'x' where the end"},
+	        {"tru", "a value"},
+	        {"truex", "byte 4: 'x'"},
+	        {"nul", "a value"},
+	        {"True", "a value"},
+	        {"NaN", "a value"},
+	        {"Infinity", "a value"},
+	        {"'a'", "a value"},
+	        {"\"a", "byte 0: a string without an end"},
+	        {"\"a\\\"", "without an end"},
+	        {"\"\\", "begins no escape"},
+	        {"\"\\x41\"", "begins no escape"},
+	        {"\"\\u12g4\"", "four hex digits"},
+	        {"\"\\u12", "four hex digits"},
+	        {"\"\\u0000\"", "\\u0000"},
+	        {"\"\\ud800\"", "surrogate"},
+	        {"\"\\ud800\\u0041\"", "surrogate"},
+	        {"\"\\ud800x\"", "surrogate"},
+	        {"\"\\udc00\"", "surrogate"},
+	        {"\"\\ud800\\ud800\"", "surrogate"},
+	        {"\"\\udc00\\udc00\"", "surrogate"},
+	        {"\"a\nb\"", "control character 0x0a"},
+	        {"[\x01]", "byte 0x01"},
+	        {"[1,\x0b 2]", "byte 0x0b"},
+	        {"\xef\xbb\xbf{}", "byte 0xef"},
+	        {"/* a */1", "byte 0: '/'"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		refuse(cases[i].text, cases[i].reason);
@@ -209,8 +211,9 @@ static void bad_syntax_is_refused_with_its_place(void **state)
 static void odd_numbers_are_refused(void **state)
 {
 	(void)state;
-	static const char *const texts[] = {"01", "-01", "-", "+1", ".5", "1.", "1.e5", "1e", "1e+", "0x10", "1_000", "--1",
-	                                    "1.5.5", "1e5e5", "-a", "00", "0b1", "1f", "-Infinity"};
+	static const char *const texts[] = {"01", "-01", "-",    "+1",    ".5",       "1.",    "1.e5",
+	                                    "1e", "1e+", "0x10", "1_000", "--1",      "1.5.5", "1e5e5",
+	                                    "-a", "00",  "0b1",  "1f",    "-Infinity"};
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
 		refuse(texts[i], "byte ");
 	refuse("[1, 1e309]", "byte 4: the number 1e309 is too large");
@@ -220,9 +223,21 @@ static void odd_numbers_are_refused(void **state)
 static void invalid_utf8_is_refused(void **state)
 {
 	(void)state;
-	static const char *const texts[] = {"\"\x80\"", "\"\xc0\x80\"", "\"\xc1\xbf\"", "\"\xe0\x9f\xbf\"", "\"\xed\xa0\x80\"",
-	                                    "\"\xed\xbf\xbf\"", "\"\xf0\x8f\xbf\xbf\"", "\"\xf4\x90\x80\x80\"", "\"\xf5\x80\x80\x80\"",
-	                                    "\"\xe2\x82\"", "\"\xe2\x82", "\"\xf0\x9f\x98\"", "\"\xc3\"", "\"\xff\"", "{\"\xff\":1}"};
+	static const char *const texts[] = {"\"\x80\"",
+	                                    "\"\xc0\x80\"",
+	                                    "\"\xc1\xbf\"",
+	                                    "\"\xe0\x9f\xbf\"",
+	                                    "\"\xed\xa0\x80\"",
+	                                    "\"\xed\xbf\xbf\"",
+	                                    "\"\xf0\x8f\xbf\xbf\"",
+	                                    "\"\xf4\x90\x80\x80\"",
+	                                    "\"\xf5\x80\x80\x80\"",
+	                                    "\"\xe2\x82\"",
+	                                    "\"\xe2\x82",
+	                                    "\"\xf0\x9f\x98\"",
+	                                    "\"\xc3\"",
+	                                    "\"\xff\"",
+	                                    "{\"\xff\":1}"};
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
 		refuse(texts[i], "invalid UTF-8");
 	zcc_json_destroy(parse("\"\xed\x9f\xbf\xee\x80\x80\xf4\x8f\xbf\xbf\xc2\x80\xe0\xa0\x80\xf0\x90\x80\x80\""));
@@ -366,20 +381,20 @@ static void sizes_that_no_text_has_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(integers_are_exact_through_all_63_bits),
-		cmocka_unit_test(other_numbers_are_doubles_only),
-		cmocka_unit_test(the_tree_is_in_document_order),
-		cmocka_unit_test(escapes_become_utf8),
-		cmocka_unit_test(bad_syntax_is_refused_with_its_place),
-		cmocka_unit_test(odd_numbers_are_refused),
-		cmocka_unit_test(invalid_utf8_is_refused),
-		cmocka_unit_test(a_key_that_is_there_twice_is_refused),
-		cmocka_unit_test(five_hundred_levels_and_no_more),
-		cmocka_unit_test(every_truncation_is_refused),
-		cmocka_unit_test(a_million_numbers_take_twice_the_time_of_half_a_million),
-		cmocka_unit_test(members_are_found_without_walking_the_object),
-		cmocka_unit_test(a_failed_allocation_is_reported_and_leaks_nothing),
-		cmocka_unit_test(sizes_that_no_text_has_are_refused),
+	        cmocka_unit_test(integers_are_exact_through_all_63_bits),
+	        cmocka_unit_test(other_numbers_are_doubles_only),
+	        cmocka_unit_test(the_tree_is_in_document_order),
+	        cmocka_unit_test(escapes_become_utf8),
+	        cmocka_unit_test(bad_syntax_is_refused_with_its_place),
+	        cmocka_unit_test(odd_numbers_are_refused),
+	        cmocka_unit_test(invalid_utf8_is_refused),
+	        cmocka_unit_test(a_key_that_is_there_twice_is_refused),
+	        cmocka_unit_test(five_hundred_levels_and_no_more),
+	        cmocka_unit_test(every_truncation_is_refused),
+	        cmocka_unit_test(a_million_numbers_take_twice_the_time_of_half_a_million),
+	        cmocka_unit_test(members_are_found_without_walking_the_object),
+	        cmocka_unit_test(a_failed_allocation_is_reported_and_leaks_nothing),
+	        cmocka_unit_test(sizes_that_no_text_has_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

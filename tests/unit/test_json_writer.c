@@ -38,7 +38,10 @@ static void write_sample(zcc_json_writer *w)
 	zcc_json_write_end_object(w);
 	zcc_json_write_end_array(w);
 	zcc_json_write_key(w, "s");
-	zcc_json_write_string(w, "\x01\t\n\"\\\x7f" "é/", 9);
+	zcc_json_write_string(w,
+	                      "\x01\t\n\"\\\x7f"
+	                      "é/",
+	                      9);
 	zcc_json_write_end_object(w);
 }
 
@@ -51,7 +54,8 @@ static void one_line_without_spaces(void **state)
 	int64_t bytes;
 	assert_int_equal(zcc_json_writer_text(w, &text, &bytes, NULL), ZCC_OK);
 	assert_string_equal(text, "{\"a\\\"b\":[-9223372036854775808,0.5,true,false,null,[],{}],"
-	                          "\"s\":\"\\u0001\\t\\n\\\"\\\\\x7f" "é/\"}");
+	                          "\"s\":\"\\u0001\\t\\n\\\"\\\\\x7f"
+	                          "é/\"}");
 	assert_int_equal(bytes, strlen(text));
 	zcc_json_writer_destroy(w);
 }
@@ -64,8 +68,11 @@ static void indented_lines(void **state)
 	const char *text;
 	int64_t bytes;
 	assert_int_equal(zcc_json_writer_text(w, &text, &bytes, NULL), ZCC_OK);
-	assert_string_equal(text, "{\n  \"a\\\"b\": [\n    -9223372036854775808,\n    0.5,\n    true,\n    false,\n    null,\n    [],\n"
-	                          "    {}\n  ],\n  \"s\": \"\\u0001\\t\\n\\\"\\\\\x7f" "é/\"\n}");
+	assert_string_equal(
+	        text,
+	        "{\n  \"a\\\"b\": [\n    -9223372036854775808,\n    0.5,\n    true,\n    false,\n    null,\n    [],\n"
+	        "    {}\n  ],\n  \"s\": \"\\u0001\\t\\n\\\"\\\\\x7f"
+	        "é/\"\n}");
 	zcc_json_writer_destroy(w);
 }
 
@@ -108,8 +115,22 @@ static void a_million_random_doubles_are_bit_equal(void **state)
 	for (int64_t i = 0; i < COUNT; i++)
 		if (!isfinite(values[i]))
 			values[i] = ldexp((double)i, -(int)(i % 1100));
-	const double special[] = {0.0, -0.0, DBL_MAX, -DBL_MAX, DBL_MIN, DBL_TRUE_MIN, -DBL_TRUE_MIN, DBL_EPSILON,
-	                          nextafter(DBL_MIN, 0), 0.1, 1.0 / 3, 1e22, 1e23, 9007199254740993.0, 0x1p63, -0x1p63};
+	const double special[] = {0.0,
+	                          -0.0,
+	                          DBL_MAX,
+	                          -DBL_MAX,
+	                          DBL_MIN,
+	                          DBL_TRUE_MIN,
+	                          -DBL_TRUE_MIN,
+	                          DBL_EPSILON,
+	                          nextafter(DBL_MIN, 0),
+	                          0.1,
+	                          1.0 / 3,
+	                          1e22,
+	                          1e23,
+	                          9007199254740993.0,
+	                          0x1p63,
+	                          -0x1p63};
 	memcpy(values, special, sizeof special);
 	round_trip(values, COUNT);
 	free(values);
@@ -121,8 +142,14 @@ static void numbers_take_the_fewest_digits(void **state)
 	static const struct {
 		double value;
 		const char *text;
-	} cases[] = {{0.1, "0.1"}, {5, "5"}, {-0.0, "-0"}, {DBL_TRUE_MIN, "5e-324"}, {0.30000000000000004, "0.30000000000000004"},
-	             {1e23, "1e+23"}, {1.0 / 3, "0.3333333333333333"}, {DBL_MAX, "1.7976931348623157e+308"}};
+	} cases[] = {{0.1, "0.1"},
+	             {5, "5"},
+	             {-0.0, "-0"},
+	             {DBL_TRUE_MIN, "5e-324"},
+	             {0.30000000000000004, "0.30000000000000004"},
+	             {1e23, "1e+23"},
+	             {1.0 / 3, "0.3333333333333333"},
+	             {DBL_MAX, "1.7976931348623157e+308"}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		zcc_json_writer *w = create(0);
 		zcc_json_write_number(w, cases[i].value);
@@ -138,7 +165,8 @@ static void numbers_take_the_fewest_digits(void **state)
 static void the_locale_of_the_program_does_not_matter(void **state)
 {
 	(void)state;
-	static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "fr_FR.utf8", "ru_RU.utf8"};
+	static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE",
+	                                    "fr_FR.UTF-8", "fr_FR.utf8", "ru_RU.utf8"};
 	/* Most small systems have no such locale ready; make one where its source is there. */
 	char folder[] = "/tmp/zcc-locale-XXXXXX", command[256];
 	assert_non_null(mkdtemp(folder));
@@ -172,22 +200,54 @@ static zcc_status run(const char *calls, zcc_error *error)
 	zcc_json_writer *w = create(0);
 	for (const char *c = calls; *c != '\0'; c++) {
 		switch (*c) {
-		case '{': zcc_json_write_begin_object(w); break;
-		case '}': zcc_json_write_end_object(w); break;
-		case '[': zcc_json_write_begin_array(w); break;
-		case ']': zcc_json_write_end_array(w); break;
-		case 'k': zcc_json_write_key(w, "k"); break;
-		case 'K': zcc_json_write_key(w, "\xff"); break;
-		case 's': zcc_json_write_string(w, "s", 1); break;
-		case 'U': zcc_json_write_string(w, "a\xc3", 2); break;
-		case '0': zcc_json_write_string(w, "a\0b", 3); break;
-		case '-': zcc_json_write_string(w, "a", -1); break;
-		case 'i': zcc_json_write_integer(w, 1); break;
-		case 'n': zcc_json_write_number(w, 1); break;
-		case 'N': zcc_json_write_number(w, NAN); break;
-		case 'I': zcc_json_write_number(w, -INFINITY); break;
-		case 'z': zcc_json_write_null(w); break;
-		case 'b': zcc_json_write_bool(w, 1); break;
+		case '{':
+			zcc_json_write_begin_object(w);
+			break;
+		case '}':
+			zcc_json_write_end_object(w);
+			break;
+		case '[':
+			zcc_json_write_begin_array(w);
+			break;
+		case ']':
+			zcc_json_write_end_array(w);
+			break;
+		case 'k':
+			zcc_json_write_key(w, "k");
+			break;
+		case 'K':
+			zcc_json_write_key(w, "\xff");
+			break;
+		case 's':
+			zcc_json_write_string(w, "s", 1);
+			break;
+		case 'U':
+			zcc_json_write_string(w, "a\xc3", 2);
+			break;
+		case '0':
+			zcc_json_write_string(w, "a\0b", 3);
+			break;
+		case '-':
+			zcc_json_write_string(w, "a", -1);
+			break;
+		case 'i':
+			zcc_json_write_integer(w, 1);
+			break;
+		case 'n':
+			zcc_json_write_number(w, 1);
+			break;
+		case 'N':
+			zcc_json_write_number(w, NAN);
+			break;
+		case 'I':
+			zcc_json_write_number(w, -INFINITY);
+			break;
+		case 'z':
+			zcc_json_write_null(w);
+			break;
+		case 'b':
+			zcc_json_write_bool(w, 1);
+			break;
 		}
 	}
 	const char *text = NULL;
@@ -211,12 +271,27 @@ static void calls_out_of_order_are_reported_at_the_end(void **state)
 	static const struct {
 		const char *calls, *reason;
 	} cases[] = {
-		{"", "not finished"},       {"{", "not finished"},        {"[[]", "1 arrays or objects are open"}, {"{i}", "without a key"},
-		{"{kk", "after a key"},     {"{k}", "after a key"},       {"k", "outside of an object"},           {"[k]", "outside of an object"},
-		{"}", "none is open"},      {"{]", "none is open"},       {"[}", "none is open"},                  {"ii", "after the end"},
-		{"[]{", "after the end"},   {"[N]", "the number nan"},    {"[I]", "the number -inf"},              {"[U]", "not UTF-8"},
-		{"[0]", "a NUL"},           {"[-]", "-1 bytes"},          {"{Ki}", "not UTF-8"},                   {"ik", "outside of an object"},
-		{"{iNkk", "without a key"},
+	        {"", "not finished"},
+	        {"{", "not finished"},
+	        {"[[]", "1 arrays or objects are open"},
+	        {"{i}", "without a key"},
+	        {"{kk", "after a key"},
+	        {"{k}", "after a key"},
+	        {"k", "outside of an object"},
+	        {"[k]", "outside of an object"},
+	        {"}", "none is open"},
+	        {"{]", "none is open"},
+	        {"[}", "none is open"},
+	        {"ii", "after the end"},
+	        {"[]{", "after the end"},
+	        {"[N]", "the number nan"},
+	        {"[I]", "the number -inf"},
+	        {"[U]", "not UTF-8"},
+	        {"[0]", "a NUL"},
+	        {"[-]", "-1 bytes"},
+	        {"{Ki}", "not UTF-8"},
+	        {"ik", "outside of an object"},
+	        {"{iNkk", "without a key"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		zcc_error error;
@@ -287,15 +362,15 @@ static void odd_indentations_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(one_line_without_spaces),
-		cmocka_unit_test(indented_lines),
-		cmocka_unit_test(a_million_random_doubles_are_bit_equal),
-		cmocka_unit_test(numbers_take_the_fewest_digits),
-		cmocka_unit_test(the_locale_of_the_program_does_not_matter),
-		cmocka_unit_test(calls_out_of_order_are_reported_at_the_end),
-		cmocka_unit_test(what_is_too_deep_to_read_is_not_written),
-		cmocka_unit_test(a_failed_allocation_is_reported_and_leaks_nothing),
-		cmocka_unit_test(odd_indentations_are_refused),
+	        cmocka_unit_test(one_line_without_spaces),
+	        cmocka_unit_test(indented_lines),
+	        cmocka_unit_test(a_million_random_doubles_are_bit_equal),
+	        cmocka_unit_test(numbers_take_the_fewest_digits),
+	        cmocka_unit_test(the_locale_of_the_program_does_not_matter),
+	        cmocka_unit_test(calls_out_of_order_are_reported_at_the_end),
+	        cmocka_unit_test(what_is_too_deep_to_read_is_not_written),
+	        cmocka_unit_test(a_failed_allocation_is_reported_and_leaks_nothing),
+	        cmocka_unit_test(odd_indentations_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,8 +84,8 @@ static void random_bytes_are_the_published_sequence_cut_at_the_end(void **state)
 {
 	(void)state;
 	/* splitmix64 of seed 1234567, as Rosetta Code lists it. */
-	const uint64_t words[] = {6457827717110365317u, 3203168211198807973u, 9817491932198370423u, 4593380528125082431u,
-	                          16408922859458223821u};
+	const uint64_t words[] = {6457827717110365317u, 3203168211198807973u, 9817491932198370423u,
+	                          4593380528125082431u, 16408922859458223821u};
 	unsigned char want[sizeof words];
 	for (size_t i = 0; i < sizeof want; i++)
 		want[i] = (unsigned char)(words[i / 8] >> 8 * (i % 8));

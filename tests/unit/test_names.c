@@ -68,8 +68,8 @@ static void a_failed_addition_leaves_the_list_as_it_was(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(names_keep_their_numbers_while_the_list_grows),
-		cmocka_unit_test(a_failed_addition_leaves_the_list_as_it_was),
+	        cmocka_unit_test(names_keep_their_numbers_while_the_list_grows),
+	        cmocka_unit_test(a_failed_addition_leaves_the_list_as_it_was),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

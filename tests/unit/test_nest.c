@@ -55,9 +55,20 @@ static void every_run_of_small_arrays_is_covered_in_order(void **state)
 		int32_t ndim;
 		int64_t shape[ZCC_MAX_NDIM];
 	} arrays[] = {
-		{0, {0}},       {1, {7}},       {1, {0}},          {2, {5, 4}},          {2, {4, 5}},       {2, {1, 6}},
-		{2, {6, 1}},    {2, {0, 3}},    {3, {4, 3, 5}},    {3, {2, 1, 3}},       {4, {2, 3, 1, 4}}, {4, {3, 2, 2, 2}},
-		{5, {2, 2, 2, 2, 2}}, {8, {2, 1, 2, 1, 2, 1, 2, 2}},
+	        {0, {0}},
+	        {1, {7}},
+	        {1, {0}},
+	        {2, {5, 4}},
+	        {2, {4, 5}},
+	        {2, {1, 6}},
+	        {2, {6, 1}},
+	        {2, {0, 3}},
+	        {3, {4, 3, 5}},
+	        {3, {2, 1, 3}},
+	        {4, {2, 3, 1, 4}},
+	        {4, {3, 2, 2, 2}},
+	        {5, {2, 2, 2, 2, 2}},
+	        {8, {2, 1, 2, 1, 2, 1, 2, 2}},
 	};
 	for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
 		int64_t size = size_of(arrays[i].ndim, arrays[i].shape);
@@ -84,7 +95,8 @@ static void a_run_inside_rows_has_a_head_a_middle_and_a_tail(void **state)
 	int64_t shape[] = {4, 3, 5};
 	zcci_box boxes[ZCCI_NEST_MAX];
 	assert_int_equal(zcci_nest(3, shape, 12, 24, boxes), 3);
-	const int64_t origins[3][3] = {{0, 2, 2}, {1, 0, 0}, {1, 1, 0}}, shapes[3][3] = {{1, 1, 3}, {1, 1, 5}, {1, 1, 4}};
+	const int64_t origins[3][3] = {{0, 2, 2}, {1, 0, 0}, {1, 1, 0}},
+	              shapes[3][3] = {{1, 1, 3}, {1, 1, 5}, {1, 1, 4}};
 	for (int b = 0; b < 3; b++) {
 		assert_memory_equal(boxes[b].origin, origins[b], sizeof origins[b]);
 		assert_memory_equal(boxes[b].shape, shapes[b], sizeof shapes[b]);

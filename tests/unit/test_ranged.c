@@ -55,7 +55,8 @@ static void any_range_of_any_view_is_read_densely(void **state)
 	for (int round = 0; round < 3000; round++) {
 		int elem = widths[pick(4)];
 		/* Three axes in either order, with gaps up to some kilobytes and now and then long rows. */
-		zcci_view view = {.ndim = 3, .shape = {1 + pick(5), 1 + pick(9), pick(8) == 0 ? 1 + pick(12000) : 1 + pick(60)}};
+		zcci_view view = {.ndim = 3,
+		                  .shape = {1 + pick(5), 1 + pick(9), pick(8) == 0 ? 1 + pick(12000) : 1 + pick(60)}};
 		int64_t stride = pick(5) == 0 ? 2 + pick(30) : 1;
 		int order[3] = {2, 1, 0};
 		if (pick(3) == 0) {
@@ -76,15 +77,20 @@ static void any_range_of_any_view_is_read_densely(void **state)
 		memset(got, 0xa5, sizeof got);
 		memset(want, 0xa5, sizeof want);
 		for (int64_t k = first; k < first + count; k++) {
-			int64_t x = k % view.shape[2], y = k / view.shape[2] % view.shape[1], z = k / view.shape[2] / view.shape[1];
+			int64_t x = k % view.shape[2], y = k / view.shape[2] % view.shape[1],
+			        z = k / view.shape[2] / view.shape[1];
 			int64_t offset = x * view.strides[2] + y * view.strides[1] + z * view.strides[0];
 			memcpy(want + (k - first) * elem, content + at + offset * elem, (size_t)elem);
 		}
 		zcci_ranged ranged = {.scratch = scratch, .scratch_bytes = scratches[pick(5)]};
+		memset(scratch, 0x77, sizeof scratch);
 		zcc_error error;
 		assert_int_equal(zcci_ranged_read(&ranged, file, at, &view, first, count, elem, got, &error), ZCC_OK);
 		assert_memory_equal(got, want, sizeof got);
 		assert_true(ranged.read_bytes >= count * elem);
+		for (size_t i = (size_t)ranged.scratch_bytes; i < sizeof scratch; i++)
+			if (scratch[i] != 0x77)
+				fail_msg("byte %zu of a scratch of %d", i, (int)ranged.scratch_bytes);
 	}
 }
 
@@ -115,9 +121,9 @@ static void a_range_past_the_end_is_a_fault(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(any_range_of_any_view_is_read_densely),
-		cmocka_unit_test(short_gaps_are_read_over_and_long_ones_are_not),
-		cmocka_unit_test(a_range_past_the_end_is_a_fault),
+	        cmocka_unit_test(any_range_of_any_view_is_read_densely),
+	        cmocka_unit_test(short_gaps_are_read_over_and_long_ones_are_not),
+	        cmocka_unit_test(a_range_past_the_end_is_a_fault),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,4 +1,4 @@
-/* safetensors: our files by the format's rules, other's files read, malformed ones refused with path, tensor and numbers. */
+/* Reading safetensors: the files of others are read, malformed ones refused with path, tensor and numbers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,8 +10,6 @@
 #include "base/memory.h"
 #include "scratch.h"
 #include "zcc/store.h"
-
-/* ---- files made by hand ---- */
 
 /* Length prefix, header and `data_bytes` bytes counting up. */
 static char *make_file(const char *name, const char *header, size_t data_bytes)
@@ -54,20 +52,25 @@ static void refuse(const char *header, size_t data_bytes, const char *reason)
 	refuse_path(make_file("bad", header, data_bytes), reason);
 }
 
+/* Entries not in the order of their bytes, metadata in between, spaces before and after; 15 bytes of data. */
+static const char other_header[] = "{ "
+                                   "\"b\":{\"data_offsets\":[6,14],\"dtype\":\"F32\",\"shape\":[2,1]},\"__metadata__"
+                                   "\":{\"format\":\"pt\",\"\":\"x\"},\n"
+                                   "\"\\u00e9\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,6]},"
+                                   "\"s\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[14,15]}}   ";
+
 static void a_file_of_another_writer_is_read(void **state)
 {
 	(void)state;
-	/* Entries not in the order of their bytes, metadata in between, spaces before and after. */
-	zcc_safetensors *t = open_file(make_file("other",
-		"{ \"b\":{\"data_offsets\":[6,14],\"dtype\":\"F32\",\"shape\":[2,1]},\"__metadata__\":{\"format\":\"pt\",\"\":\"x\"},\n"
-		"\"\\u00e9\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,6]},"
-		"\"s\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[14,15]}}   ", 15));
+	zcc_safetensors *t = open_file(make_file("other", other_header, 15));
 	assert_int_equal(zcc_safetensors_count(t), 3);
 	static const struct {
 		const char *name;
 		int32_t dtype, ndim;
 		int64_t shape[2], elems, offset, bytes;
-	} want[] = {{"é", ZCC_BF16, 1, {3}, 3, 0, 6}, {"b", ZCC_F32, 2, {2, 1}, 2, 6, 8}, {"s", ZCC_BOOL, 0, {0}, 1, 14, 1}};
+	} want[] = {{"é", ZCC_BF16, 1, {3}, 3, 0, 6},
+	            {"b", ZCC_F32, 2, {2, 1}, 2, 6, 8},
+	            {"s", ZCC_BOOL, 0, {0}, 1, 14, 1}};
 	int64_t data_start = zcc_file_bytes(zcc_safetensors_file(t)) - 15;
 	for (int32_t i = 0; i < 3; i++) {
 		zcc_tensor_info info;
@@ -116,15 +119,18 @@ static void empty_scalar_and_nothing_at_all_are_read(void **state)
 	t = open_file(make_file("meta", "{\"__metadata__\":{}}", 0));
 	assert_int_equal(zcc_safetensors_count(t), 0);
 	zcc_safetensors_close(t);
-	t = open_file(make_file("empty", "{\"b\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
-	                                 "\"z\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[8,8]},"
-	                                 "\"y\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},"
-	                                 "\"x\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 8));
+	t = open_file(make_file("empty",
+	                        "{\"b\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
+	                        "\"z\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[8,8]},"
+	                        "\"y\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},"
+	                        "\"x\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}",
+	                        8));
 	static const char *const order[] = {"y", "x", "b", "z"};
 	for (int32_t i = 0; i < 4; i++)
 		assert_int_equal(zcc_safetensors_find(t, order[i]), i);
 	zcc_safetensors_close(t);
-	refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,0]}}", 0, "tensor \"a\": shape and dtype F32 make 4 bytes");
+	refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,0]}}", 0,
+	       "tensor \"a\": shape and dtype F32 make 4 bytes");
 }
 
 static void header_lengths_that_cannot_be_are_refused(void **state)
@@ -135,14 +141,14 @@ static void header_lengths_that_cannot_be_are_refused(void **state)
 		size_t count;
 		const char *reason;
 	} cases[] = {
-		{"", 0, "0 bytes, too few"},
-		{"\x02\0\0\0\0\0\0", 7, "7 bytes, too few"},
-		{"\0\0\0\0\0\0\0\0", 8, "does not begin with '{'"},
-		{"\x03\0\0\0\0\0\0\0{}", 10, "a header of 3 bytes, but only 2 follow"},
-		{"\0\xe1\xf5\x05\0\0\0\0{}", 10, "a header of 100000000 bytes, but only 2 follow"},
-		{"\x01\xe1\xf5\x05\0\0\0\0{}", 10, "a header of 100000001 bytes; at most 100000000"},
-		{"\0\0\0\0\0\0\0\x80{}", 10, "a header of 9223372036854775808 bytes; at most"},
-		{"\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "a header of 18446744073709551615 bytes; at most"},
+	        {"", 0, "0 bytes, too few"},
+	        {"\x02\0\0\0\0\0\0", 7, "7 bytes, too few"},
+	        {"\0\0\0\0\0\0\0\0", 8, "does not begin with '{'"},
+	        {"\x03\0\0\0\0\0\0\0{}", 10, "a header of 3 bytes, but only 2 follow"},
+	        {"\0\xe1\xf5\x05\0\0\0\0{}", 10, "a header of 100000000 bytes, but only 2 follow"},
+	        {"\x01\xe1\xf5\x05\0\0\0\0{}", 10, "not safetensors: a header of 100000001 bytes; at most 100000000"},
+	        {"\0\0\0\0\0\0\0\x80{}", 10, "a header of 9223372036854775808 bytes; at most"},
+	        {"\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "a header of 18446744073709551615 bytes; at most"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		char *path = at("length");
@@ -161,8 +167,10 @@ static void headers_that_are_no_such_document_are_refused(void **state)
 	refuse("{\"a\xff\":{}}", 0, "invalid UTF-8");
 	refuse("{\"\xc0\xaf\":{}}", 0, "invalid UTF-8");
 	refuse("{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
-	       "\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2, "\"w\" is there twice");
-	refuse("{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "\"shape\" is there twice");
+	       "\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
+	       2, "\"w\" is there twice");
+	refuse("{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+	       "\"shape\" is there twice");
 	refuse("{\"__metadata__\":{},\"__metadata__\":{}}", 0, "\"__metadata__\" is there twice");
 	refuse("{\"__metadata__\":[]}", 0, "__metadata__ is not an object");
 	refuse("{\"__metadata__\":null}", 0, "__metadata__ is not an object");
@@ -192,26 +200,40 @@ static void entries_that_are_malformed_are_refused_by_name(void **state)
 	refuse_entry("{\"dtype\":\"u8\",\"shape\":[4],\"data_offsets\":[0,4]}", "unknown dtype \"u8\"");
 	refuse_entry("{\"dtype\":\"F4\",\"shape\":[8],\"data_offsets\":[0,4]}", "unknown dtype \"F4\"");
 	refuse_entry("{\"dtype\":\"U8\",\"shape\":4,\"data_offsets\":[0,4]}", "its shape is not an array");
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[\"4\"],\"data_offsets\":[0,4]}", "extent 0 of its shape is not a number");
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[1,[4]],\"data_offsets\":[0,4]}", "extent 1 of its shape is not a number");
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4.0],\"data_offsets\":[0,4]}", "extent 0 of its shape is 4, not an integer");
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[\"4\"],\"data_offsets\":[0,4]}",
+	             "extent 0 of its shape is not a number");
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[1,[4]],\"data_offsets\":[0,4]}",
+	             "extent 1 of its shape is not a number");
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4.0],\"data_offsets\":[0,4]}",
+	             "extent 0 of its shape is 4, not an integer");
 	refuse_entry("{\"dtype\":\"U8\",\"shape\":[-1,-4],\"data_offsets\":[0,4]}", "extent 0 of its shape is -1");
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[18446744073709551615],\"data_offsets\":[0,4]}", "extent 0 of its shape is 1.8");
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,4],\"data_offsets\":[0,4]}", "9 axes; zcc takes at most 8");
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":{\"0\":0,\"1\":4}}", "data_offsets is not an array");
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[]}", "data_offsets is not an array of 2 but one of 0");
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4]}", "data_offsets is not an array of 2 but one of 1");
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4,4]}", "data_offsets is not an array of 2 but one of 3");
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[\"0\",\"4\"]}", "data_offsets are not two numbers");
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[18446744073709551615],\"data_offsets\":[0,4]}",
+	             "extent 0 of its shape is 1.8");
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,4],\"data_offsets\":[0,4]}",
+	             "9 axes; zcc takes at most 8");
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":{\"0\":0,\"1\":4}}",
+	             "data_offsets is not an array");
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[]}",
+	             "data_offsets is not an array of 2 but one of 0");
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4]}",
+	             "data_offsets is not an array of 2 but one of 1");
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4,4]}",
+	             "data_offsets is not an array of 2 but one of 3");
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[\"0\",\"4\"]}",
+	             "data_offsets are not two numbers");
 	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[[0],[4]]}", "data_offsets are not two numbers");
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4.5]}", "data_offsets [0, 4.5] are not integers");
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4.5]}",
+	             "data_offsets [0, 4.5] are not integers");
 	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,0]}", "data_offsets [4, 0] are reversed");
 	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[-4,0]}", "data_offsets [-4, 0] are negative");
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[-9223372036854775808,9223372036854775807]}", "data_offsets [-92");
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[0,5]}", "data_offsets [0, 5] reach past the end of the data, which "
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[-9223372036854775808,9223372036854775807]}",
+	             "data_offsets [-92");
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[0,5]}",
+	             "data_offsets [0, 5] reach past the end of the data, which "
 	             "has 4 bytes");
 	/* F5: bounds first. */
-	refuse_entry("{\"dtype\":\"F7\",\"shape\":[1],\"data_offsets\":[0,18446744073709551615]}", "data_offsets [0, 1.8446744073709552e+19]");
+	refuse_entry("{\"dtype\":\"F7\",\"shape\":[1],\"data_offsets\":[0,18446744073709551615]}",
+	             "data_offsets [0, 1.8446744073709552e+19]");
 }
 
 /* F2. */
@@ -224,17 +246,21 @@ static void a_shape_that_is_not_its_bytes_is_refused(void **state)
 	refuse_entry("{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,4]}", "shape and dtype U8 make 0 bytes");
 	refuse_entry("{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,4]}", "shape and dtype F32 make 16 bytes");
 	/* 2^32 * 2^32 is 0 in 64 bits, 2^62 * 8 is too. */
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}", "the product of its shape");
-	refuse_entry("{\"dtype\":\"F64\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}", "the product of its shape");
-	refuse_entry("{\"dtype\":\"U8\",\"shape\":[0,4294967296,4294967296],\"data_offsets\":[0,0]}", "the product of its shape");
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}",
+	             "the product of its shape");
+	refuse_entry("{\"dtype\":\"F64\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}",
+	             "the product of its shape");
+	refuse_entry("{\"dtype\":\"U8\",\"shape\":[0,4294967296,4294967296],\"data_offsets\":[0,0]}",
+	             "the product of its shape");
 }
 
 static void refuse_pair(int64_t a, int64_t b, int64_t c, int64_t d, size_t data_bytes, const char *reason)
 {
 	char header[512];
-	snprintf(header, sizeof header, "{\"x\":{\"dtype\":\"U8\",\"shape\":[%lld],\"data_offsets\":[%lld,%lld]},"
-	         "\"y\":{\"dtype\":\"U8\",\"shape\":[%lld],\"data_offsets\":[%lld,%lld]}}", (long long)(b - a), (long long)a, (long long)b,
-	         (long long)(d - c), (long long)c, (long long)d);
+	snprintf(header, sizeof header,
+	         "{\"x\":{\"dtype\":\"U8\",\"shape\":[%lld],\"data_offsets\":[%lld,%lld]},"
+	         "\"y\":{\"dtype\":\"U8\",\"shape\":[%lld],\"data_offsets\":[%lld,%lld]}}",
+	         (long long)(b - a), (long long)a, (long long)b, (long long)(d - c), (long long)c, (long long)d);
 	refuse(header, data_bytes, reason);
 }
 
@@ -242,15 +268,20 @@ static void refuse_pair(int64_t a, int64_t b, int64_t c, int64_t d, size_t data_
 static void ranges_that_do_not_tile_the_data_are_refused(void **state)
 {
 	(void)state;
-	refuse_pair(0, 8, 0, 8, 8, "tensor \"y\" begins at byte 0 of the data, not at 8 where tensor x ends: they overlap");
-	refuse_pair(0, 8, 4, 12, 12, "tensor \"y\" begins at byte 4 of the data, not at 8 where tensor x ends: they overlap");
-	refuse_pair(4, 12, 0, 8, 12, "tensor \"x\" begins at byte 4 of the data, not at 8 where tensor y ends: they overlap");
+	refuse_pair(0, 8, 0, 8, 8,
+	            "tensor \"y\" begins at byte 0 of the data, not at 8 where tensor x ends: they overlap");
+	refuse_pair(0, 8, 4, 12, 12,
+	            "tensor \"y\" begins at byte 4 of the data, not at 8 where tensor x ends: they overlap");
+	refuse_pair(4, 12, 0, 8, 12,
+	            "tensor \"x\" begins at byte 4 of the data, not at 8 where tensor y ends: they overlap");
 	refuse_pair(0, 8, 2, 4, 8, "tensor \"y\" begins at byte 2");
 	refuse_pair(0, 4, 8, 12, 12, "tensor \"y\" begins at byte 8 of the data, not at 4 where tensor x ends: a hole");
-	refuse_pair(4, 8, 8, 12, 12, "tensor \"x\" begins at byte 4 of the data, not at 0 where the header ends: a hole");
+	refuse_pair(4, 8, 8, 12, 12,
+	            "tensor \"x\" begins at byte 4 of the data, not at 0 where the header ends: a hole");
 	refuse_pair(0, 8, 4, 4, 8, "tensor \"y\" begins at byte 4");
 	refuse_pair(0, 4, 4, 8, 9, "9 bytes of data, of which the last 1 belong to no tensor");
-	refuse_pair(0, 4, 4, 8, 7, "tensor \"y\": data_offsets [4, 8] reach past the end of the data, which has 7 bytes");
+	refuse_pair(0, 4, 4, 8, 7,
+	            "tensor \"y\": data_offsets [4, 8] reach past the end of the data, which has 7 bytes");
 	refuse("{}", 1, "1 bytes of data, of which the last 1 belong to no tensor");
 }
 
@@ -266,170 +297,6 @@ static void what_cannot_be_opened_is_an_error_of_the_system(void **state)
 	zcc_safetensors_close(NULL);
 }
 
-/* ---- our own files ---- */
-
-static zcc_safetensors_writer *new_writer(void)
-{
-	zcc_safetensors_writer *w = NULL;
-	assert_int_equal(zcc_safetensors_writer_create(&w, NULL), ZCC_OK);
-	return w;
-}
-
-static void add(zcc_safetensors_writer *w, const char *name, int32_t dtype, int32_t ndim, const int64_t *shape)
-{
-	zcc_error error = {0};
-	if (zcc_safetensors_writer_add(w, name, dtype, ndim, shape, &error) != ZCC_OK)
-		fail_msg("%s", error.message);
-}
-
-static void write_sample(zcc_safetensors_writer *w)
-{
-	static const int64_t shape[] = {3, 1, 0};
-	add(w, "a", ZCC_U8, 1, shape);
-	add(w, "b\n", ZCC_F32, 2, shape);
-	add(w, "c", ZCC_I64, 0, shape);
-	add(w, "d", ZCC_BF16, 3, shape);
-	add(w, "e", ZCC_F32, 0, shape);
-	assert_int_equal(zcc_safetensors_writer_metadata(w, "format", "pt", NULL), ZCC_OK);
-}
-
-/* The exact bytes: metadata, then larger elements first, padded to 8 with spaces. */
-static void the_file_is_byte_for_byte_what_the_format_says(void **state)
-{
-	(void)state;
-	static const char want[] = "{\"__metadata__\":{\"format\":\"pt\"},\"c\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
-	                           "\"b\\n\":{\"dtype\":\"F32\",\"shape\":[3,1],\"data_offsets\":[8,20]},"
-	                           "\"e\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[20,24]},"
-	                           "\"d\":{\"dtype\":\"BF16\",\"shape\":[3,1,0],\"data_offsets\":[24,24]},"
-	                           "\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[24,27]}}";
-	size_t padded = (sizeof want - 1 + 7) / 8 * 8, bytes;
-	zcc_safetensors_writer *w = new_writer();
-	write_sample(w);
-	int64_t promised;
-	assert_int_equal(zcc_safetensors_writer_bytes(w, &promised, NULL), ZCC_OK);
-	assert_int_equal(promised, 8 + padded + 27);
-	char *path = at("ours");
-	assert_int_equal(zcc_safetensors_writer_finish(w, path, NULL), ZCC_OK);
-	zcc_error error = {0};
-	assert_int_equal(zcc_safetensors_writer_finish(w, path, &error), ZCC_EEXIST);
-	assert_says(&error, path);
-	zcc_safetensors_writer_destroy(w);
-	unsigned char *data = (unsigned char *)get_file(path, &bytes);
-	assert_int_equal(bytes, promised);
-	assert_int_equal(data[0] | data[1] << 8, padded);
-	for (int i = 2; i < 8; i++)
-		assert_int_equal(data[i], 0);
-	assert_memory_equal(data + 8, want, sizeof want - 1);
-	for (size_t i = 8 + sizeof want - 1; i < 8 + padded; i++)
-		assert_int_equal(data[i], ' ');
-	for (size_t i = 8 + padded; i < bytes; i++)
-		assert_int_equal(data[i], 0);
-	free(data);
-}
-
-static void every_tensor_is_aligned_and_read_back(void **state)
-{
-	(void)state;
-	zcc_safetensors_writer *w = new_writer();
-	char name[32];
-	for (int i = 0; i < 2000; i++) {
-		int64_t shape[] = {i % 5, i % 7, 3};
-		snprintf(name, sizeof name, "tensor.%d", i);
-		add(w, name, 1 + i % ZCC_C64, i % 4, shape);
-	}
-	char *path = at("many");
-	assert_int_equal(zcc_safetensors_writer_finish(w, path, NULL), ZCC_OK);
-	zcc_safetensors_writer_destroy(w);
-	zcc_safetensors *t = open_file(path);
-	assert_int_equal(zcc_safetensors_count(t), 2000);
-	for (int i = 0; i < 2000; i++) {
-		int64_t shape[] = {i % 5, i % 7, 3};
-		zcc_tensor_info info;
-		snprintf(name, sizeof name, "tensor.%d", i);
-		assert_int_equal(zcc_safetensors_tensor(t, zcc_safetensors_find(t, name), &info, NULL), ZCC_OK);
-		assert_string_equal(info.name, name);
-		assert_int_equal(info.dtype, 1 + i % ZCC_C64);
-		assert_int_equal(info.ndim, i % 4);
-		assert_memory_equal(info.shape_elems, shape, (size_t)info.ndim * sizeof *shape);
-		assert_int_equal(info.offset_bytes % zcc_dtype_bytes(info.dtype), 0);
-	}
-	zcc_safetensors_close(t);
-}
-
-static void nothing_at_all_is_a_file_of_sixteen_bytes(void **state)
-{
-	(void)state;
-	zcc_safetensors_writer *w = new_writer();
-	assert_int_equal(zcc_safetensors_writer_finish(w, at("none"), NULL), ZCC_OK);
-	zcc_safetensors_writer_destroy(w);
-	size_t bytes;
-	char *data = get_file(at("none"), &bytes);
-	assert_int_equal(bytes, 16);
-	assert_memory_equal(data, "\x08\0\0\0\0\0\0\0{}      ", 16);
-	free(data);
-	zcc_safetensors_close(open_file(at("none")));
-}
-
-static void what_the_format_cannot_say_is_not_taken(void **state)
-{
-	(void)state;
-	zcc_safetensors_writer *w = new_writer();
-	zcc_error error = {0};
-	const int64_t shape[9] = {1, 2, -3, 1, 1, 1, 1, 1, 1}, huge[] = {INT64_C(1) << 32, INT64_C(1) << 31}, large[] = {INT64_C(1) << 62};
-	add(w, "w", ZCC_F32, 2, shape);
-	assert_int_equal(zcc_safetensors_writer_add(w, "w", ZCC_F32, 2, shape, &error), ZCC_EINVAL);
-	assert_says(&error, "\"w\" is there already");
-	assert_int_equal(zcc_safetensors_writer_add(w, "__metadata__", ZCC_F32, 2, shape, &error), ZCC_EINVAL);
-	assert_int_equal(zcc_safetensors_writer_add(w, "\xff", ZCC_F32, 2, shape, &error), ZCC_EINVAL);
-	assert_int_equal(zcc_safetensors_writer_add(w, "x", 0, 2, shape, &error), ZCC_EINVAL);
-	assert_int_equal(zcc_safetensors_writer_add(w, "x", ZCC_C64 + 1, 2, shape, &error), ZCC_EINVAL);
-	assert_int_equal(zcc_safetensors_writer_add(w, "x", ZCC_F32, 3, shape, &error), ZCC_EINVAL);
-	assert_says(&error, "axis 2 has an extent of -3");
-	assert_int_equal(zcc_safetensors_writer_add(w, "x", ZCC_F32, 9, shape, &error), ZCC_EINVAL);
-	assert_int_equal(zcc_safetensors_writer_add(w, "x", ZCC_F32, -1, shape, &error), ZCC_EINVAL);
-	assert_int_equal(zcc_safetensors_writer_add(w, "x", ZCC_F32, 2, huge, &error), ZCC_EOVERFLOW);
-	add(w, "x", ZCC_U8, 1, large);
-	assert_int_equal(zcc_safetensors_writer_add(w, "y", ZCC_U8, 1, large, &error), ZCC_EOVERFLOW);
-	assert_says(&error, "\"y\"");
-	assert_int_equal(zcc_safetensors_writer_metadata(w, "k", "v", &error), ZCC_OK);
-	assert_int_equal(zcc_safetensors_writer_metadata(w, "k", "w", &error), ZCC_EINVAL);
-	assert_int_equal(zcc_safetensors_writer_metadata(w, "l", "\xc3", &error), ZCC_EINVAL);
-	/* More than any disk has: refused at creation, and nothing stays. */
-	assert_int_equal(zcc_safetensors_writer_finish(w, at("huge"), &error), ZCC_EIO);
-	assert_false(exists(at("huge")));
-	zcc_safetensors_writer_destroy(w);
-	zcc_safetensors_writer_destroy(NULL);
-}
-
-/* F8. */
-static void a_header_over_the_limit_is_not_written(void **state)
-{
-	(void)state;
-	enum { VALUE = 50000000 };
-	char *value = malloc(VALUE + 1);
-	memset(value, 'v', VALUE);
-	value[VALUE] = '\0';
-	zcc_safetensors_writer *w = new_writer();
-	zcc_error error = {0};
-	assert_int_equal(zcc_safetensors_writer_metadata(w, "a", value, NULL), ZCC_OK);
-	value[VALUE - 100] = '\0';
-	assert_int_equal(zcc_safetensors_writer_metadata(w, "b", value, NULL), ZCC_OK);
-	free(value);
-	int64_t bytes;
-	assert_int_equal(zcc_safetensors_writer_bytes(w, &bytes, NULL), ZCC_OK);
-	assert_int_equal(zcc_safetensors_writer_finish(w, at("limit"), NULL), ZCC_OK);
-	zcc_safetensors_close(open_file(at("limit")));
-	add(w, "one-name-more-that-goes-beyond-it-----------------------------", ZCC_U8, 0, NULL);
-	assert_int_equal(zcc_safetensors_writer_bytes(w, &bytes, &error), ZCC_EFORMAT);
-	assert_int_equal(zcc_safetensors_writer_finish(w, at("beyond"), &error), ZCC_EFORMAT);
-	assert_says(&error, "at most 100000000");
-	assert_says(&error, "beyond");
-	assert_false(exists(at("beyond")));
-	zcc_safetensors_writer_destroy(w);
-}
-
-/* ---- hostile files and full memory ---- */
-
 /* Reads what a handle offers: a sanitizer sees a number that was believed wrongly. */
 static void read_all(zcc_safetensors *t)
 {
@@ -439,7 +306,8 @@ static void read_all(zcc_safetensors *t)
 		assert_int_equal(zcc_safetensors_tensor(t, i, &info, NULL), ZCC_OK);
 		assert_true(info.offset_bytes >= 10 && info.bytes >= 0 && info.bytes <= end - info.offset_bytes);
 		char *data = malloc((size_t)info.bytes + 1);
-		assert_int_equal(zcc_file_read(zcc_safetensors_file(t), info.offset_bytes, data, info.bytes, NULL), ZCC_OK);
+		assert_int_equal(zcc_file_read(zcc_safetensors_file(t), info.offset_bytes, data, info.bytes, NULL),
+		                 ZCC_OK);
 		free(data);
 		assert_int_equal(zcc_safetensors_find(t, info.name), i);
 	}
@@ -471,7 +339,8 @@ static size_t mutate(unsigned char *bytes, size_t count, size_t header, uint64_t
 			count--;
 			break;
 		case 3: /* a piece again, over what is there */
-			memmove(bytes + where, bytes + (r >> 40) % count, count - (where > (r >> 40) % count ? where : (r >> 40) % count));
+			memmove(bytes + where, bytes + (r >> 40) % count,
+			        count - (where > (r >> 40) % count ? where : (r >> 40) % count));
 			break;
 		default:
 			bytes[where] = (unsigned char)spice[(r >> 40) % (sizeof spice - 1)];
@@ -487,11 +356,7 @@ static void mutated_files_are_refused_or_read_within_their_bounds(void **state)
 	int64_t seed = given != NULL ? strtoll(given, NULL, 0) : 20240607;
 	int n = rounds != NULL ? atoi(rounds) : 6000, opened = 0;
 	print_message("ZCC_SEED=%lld\n", (long long)seed);
-	zcc_safetensors_writer *w = new_writer();
-	write_sample(w);
-	char *path = at("seed"), *victim = at("victim");
-	assert_int_equal(zcc_safetensors_writer_finish(w, path, NULL), ZCC_OK);
-	zcc_safetensors_writer_destroy(w);
+	char *path = make_file("seed", other_header, 15), *victim = at("victim");
 	size_t bytes;
 	char *valid = get_file(path, &bytes);
 	unsigned char *mutant = malloc(bytes);
@@ -499,10 +364,10 @@ static void mutated_files_are_refused_or_read_within_their_bounds(void **state)
 		uint64_t random[8];
 		zcc_memory_fill_random(random, sizeof random, seed + i);
 		memcpy(mutant, valid, bytes);
-		size_t count = mutate(mutant, bytes, bytes - 27, random);
+		size_t count = mutate(mutant, bytes, bytes - 23, random);
 		/* Half of them with a length that fits again, so that what comes after it is reached. */
-		if (random[7] % 2 == 0 && count >= 35) {
-			size_t header = count - 35;
+		if (random[7] % 2 == 0 && count >= 23) {
+			size_t header = count - 23;
 			memset(mutant, 0, 8);
 			mutant[0] = (unsigned char)header;
 			mutant[1] = (unsigned char)(header >> 8);
@@ -515,7 +380,8 @@ static void mutated_files_are_refused_or_read_within_their_bounds(void **state)
 			opened++;
 			read_all(t);
 		} else if (status != ZCC_EFORMAT || strstr(error.message, victim) == NULL) {
-			fail_msg("ZCC_SEED=%lld: %s: %s", (long long)(seed + i), zcc_status_name(status), error.message);
+			fail_msg("ZCC_SEED=%lld: %s: %s", (long long)(seed + i), zcc_status_name(status),
+			         error.message);
 		}
 	}
 	print_message("%d of %d mutants could be read\n", opened, n);
@@ -528,11 +394,7 @@ static void mutated_files_are_refused_or_read_within_their_bounds(void **state)
 static void a_file_cut_short_is_refused(void **state)
 {
 	(void)state;
-	zcc_safetensors_writer *w = new_writer();
-	const int64_t shape[] = {5000};
-	add(w, "w", ZCC_F32, 1, shape);
-	assert_int_equal(zcc_safetensors_writer_finish(w, at("whole"), NULL), ZCC_OK);
-	zcc_safetensors_writer_destroy(w);
+	make_file("whole", "{\"w\":{\"dtype\":\"F32\",\"shape\":[5000],\"data_offsets\":[0,20000]}}", 20000);
 	struct stat info;
 	assert_int_equal(stat(at("whole"), &info), 0);
 	const off_t sizes[] = {info.st_size - 1, info.st_size - 4096, info.st_size / 2, 20, 9, 8, 7, 0};
@@ -543,90 +405,41 @@ static void a_file_cut_short_is_refused(void **state)
 	}
 }
 
-static zcc_status write_and_read(const char *path)
-{
-	unlink(path);
-	zcc_safetensors_writer *w = NULL;
-	zcc_safetensors *t = NULL;
-	const int64_t shape[] = {2};
-	char name[16];
-	zcc_status status = zcc_safetensors_writer_create(&w, NULL);
-	if (status == ZCC_OK)
-		status = zcc_safetensors_writer_metadata(w, "k", "v", NULL);
-	for (int i = 0; i < 40 && status == ZCC_OK; i++) {
-		snprintf(name, sizeof name, "t%d", i);
-		status = zcc_safetensors_writer_add(w, name, ZCC_F32, 1, shape, NULL);
-	}
-	int64_t bytes;
-	if (status == ZCC_OK)
-		status = zcc_safetensors_writer_bytes(w, &bytes, NULL);
-	if (status == ZCC_OK)
-		status = zcc_safetensors_writer_finish(w, path, NULL);
-	zcc_safetensors_writer_destroy(w);
-	if (status == ZCC_OK)
-		status = zcc_safetensors_open(path, &t, NULL);
-	if (status == ZCC_OK)
-		assert_int_equal(zcc_safetensors_count(t), 40);
-	zcc_safetensors_close(t);
-	return status;
-}
-
 static void a_failed_allocation_is_reported_and_leaks_nothing(void **state)
 {
 	(void)state;
+	char *path = make_file("nomem", other_header, 15);
 	for (int64_t n = 1;; n++) {
+		zcc_safetensors *t = NULL;
+		zcc_error error = {0};
 		zcci_fail_alloc(n);
-		zcc_status status = write_and_read(at("nomem"));
+		zcc_status status = zcc_safetensors_open(path, &t, &error);
 		bool hit = zcci_fail_alloc_hit();
 		zcci_fail_alloc(0);
+		zcc_safetensors_close(t);
 		assert_int_equal(status, hit ? ZCC_ENOMEM : ZCC_OK);
+		assert_int_equal(error.status, status);
 		if (!hit) {
-			assert_true(n > 15);
+			assert_true(n > 5);
 			return;
 		}
 	}
 }
 
-/* After a failed add the writer goes on as if it had not been called. */
-static void a_writer_survives_a_failed_add(void **state)
-{
-	(void)state;
-	zcc_safetensors_writer *w = new_writer();
-	for (int64_t n = 1; n < 6; n++) {
-		zcci_fail_alloc(n);
-		zcc_status status = zcc_safetensors_writer_add(w, "w", ZCC_U8, 0, NULL, NULL);
-		zcci_fail_alloc(0);
-		if (status == ZCC_OK)
-			break;
-		assert_int_equal(status, ZCC_ENOMEM);
-	}
-	assert_int_equal(zcc_safetensors_writer_finish(w, at("survivor"), NULL), ZCC_OK);
-	zcc_safetensors_writer_destroy(w);
-	zcc_safetensors *t = open_file(at("survivor"));
-	assert_int_equal(zcc_safetensors_count(t), 1);
-	zcc_safetensors_close(t);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_file_of_another_writer_is_read),
-		cmocka_unit_test(empty_scalar_and_nothing_at_all_are_read),
-		cmocka_unit_test(header_lengths_that_cannot_be_are_refused),
-		cmocka_unit_test(headers_that_are_no_such_document_are_refused),
-		cmocka_unit_test(entries_that_are_malformed_are_refused_by_name),
-		cmocka_unit_test(a_shape_that_is_not_its_bytes_is_refused),
-		cmocka_unit_test(ranges_that_do_not_tile_the_data_are_refused),
-		cmocka_unit_test(what_cannot_be_opened_is_an_error_of_the_system),
-		cmocka_unit_test(the_file_is_byte_for_byte_what_the_format_says),
-		cmocka_unit_test(every_tensor_is_aligned_and_read_back),
-		cmocka_unit_test(nothing_at_all_is_a_file_of_sixteen_bytes),
-		cmocka_unit_test(what_the_format_cannot_say_is_not_taken),
-		cmocka_unit_test(a_header_over_the_limit_is_not_written),
-		cmocka_unit_test(mutated_files_are_refused_or_read_within_their_bounds),
-		cmocka_unit_test(a_file_cut_short_is_refused),
-		cmocka_unit_test(a_failed_allocation_is_reported_and_leaks_nothing),
-		cmocka_unit_test(a_writer_survives_a_failed_add),
+	        cmocka_unit_test(a_file_of_another_writer_is_read),
+	        cmocka_unit_test(empty_scalar_and_nothing_at_all_are_read),
+	        cmocka_unit_test(header_lengths_that_cannot_be_are_refused),
+	        cmocka_unit_test(headers_that_are_no_such_document_are_refused),
+	        cmocka_unit_test(entries_that_are_malformed_are_refused_by_name),
+	        cmocka_unit_test(a_shape_that_is_not_its_bytes_is_refused),
+	        cmocka_unit_test(ranges_that_do_not_tile_the_data_are_refused),
+	        cmocka_unit_test(what_cannot_be_opened_is_an_error_of_the_system),
+	        cmocka_unit_test(mutated_files_are_refused_or_read_within_their_bounds),
+	        cmocka_unit_test(a_file_cut_short_is_refused),
+	        cmocka_unit_test(a_failed_allocation_is_reported_and_leaks_nothing),
 	};
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -101,9 +101,10 @@ static void every_status_has_its_name(void **state)
 		zcc_status status;
 		const char *name;
 	} all[] = {
-		{ZCC_OK, "ZCC_OK"},           {ZCC_EINVAL, "ZCC_EINVAL"},   {ZCC_ENOMEM, "ZCC_ENOMEM"},   {ZCC_EIO, "ZCC_EIO"},
-		{ZCC_EFORMAT, "ZCC_EFORMAT"}, {ZCC_EMAP, "ZCC_EMAP"},       {ZCC_ELAYOUT, "ZCC_ELAYOUT"}, {ZCC_EPOLICY, "ZCC_EPOLICY"},
-		{ZCC_EAGREE, "ZCC_EAGREE"},   {ZCC_EPEER, "ZCC_EPEER"},     {ZCC_EMPI, "ZCC_EMPI"},       {ZCC_EVERIFY, "ZCC_EVERIFY"},
+		{ZCC_OK, "ZCC_OK"},           {ZCC_EINVAL, "ZCC_EINVAL"},   {ZCC_ENOMEM, "ZCC_ENOMEM"},
+		{ZCC_EIO, "ZCC_EIO"},         {ZCC_EFORMAT, "ZCC_EFORMAT"}, {ZCC_EMAP, "ZCC_EMAP"},
+		{ZCC_ELAYOUT, "ZCC_ELAYOUT"}, {ZCC_EPOLICY, "ZCC_EPOLICY"}, {ZCC_EAGREE, "ZCC_EAGREE"},
+		{ZCC_EPEER, "ZCC_EPEER"},     {ZCC_EMPI, "ZCC_EMPI"},       {ZCC_EVERIFY, "ZCC_EVERIFY"},
 		{ZCC_EINTR, "ZCC_EINTR"},     {ZCC_EEXIST, "ZCC_EEXIST"},   {ZCC_EOVERFLOW, "ZCC_EOVERFLOW"},
 		{ZCC_EDEVICE, "ZCC_EDEVICE"}, {ZCC_ESTALE, "ZCC_ESTALE"}, {ZCC_EBUSY, "ZCC_EBUSY"},
 	};
@@ -119,12 +120,12 @@ static void every_status_has_its_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_fault_carries_status_code_place_and_message),
-		cmocka_unit_test(a_fault_nobody_asks_about_is_only_its_status),
-		cmocka_unit_test(long_texts_are_cut_and_end_in_nul),
-		cmocka_unit_test(context_goes_before_the_message_and_leaves_the_rest),
-		cmocka_unit_test(context_of_any_length_before_any_message_stays_within),
-		cmocka_unit_test(every_status_has_its_name),
+	        cmocka_unit_test(a_fault_carries_status_code_place_and_message),
+	        cmocka_unit_test(a_fault_nobody_asks_about_is_only_its_status),
+	        cmocka_unit_test(long_texts_are_cut_and_end_in_nul),
+	        cmocka_unit_test(context_goes_before_the_message_and_leaves_the_rest),
+	        cmocka_unit_test(context_of_any_length_before_any_message_stays_within),
+	        cmocka_unit_test(every_status_has_its_name),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,7 +73,8 @@ static void random_shape(zcci_view *view)
 	}
 }
 
-/* Strides under which no two elements meet: axes in a random or the natural order, with random gaps. Returns how far they reach. */
+/* Strides under which no two elements meet: axes in a random or the natural order, with random gaps. Returns how far
+ * they reach. */
 static int64_t random_strides(zcci_view *view)
 {
 	int order[ZCC_MAX_NDIM];
@@ -217,13 +218,15 @@ static void every_first_and_count_of_a_small_view_is_right(void **state)
 					memset(got, GUARD, sizeof got);
 					memset(want, GUARD, sizeof want);
 					for (int64_t k = 0; k < count; k++)
-						memcpy(want + (size_t)k * elem, source + (size_t)offsets[first + k] * elem, elem);
+						memcpy(want + (size_t)k * elem,
+						       source + (size_t)offsets[first + k] * elem, elem);
 					zcci_pack(got, source, &views[v], first, count, (int)elem);
 					assert_memory_equal(got, want, sizeof got);
 					memset(got, GUARD, sizeof got);
 					memset(want, GUARD, sizeof want);
 					for (int64_t k = first; k < first + count; k++)
-						memcpy(want + (size_t)offsets[k] * elem, source + (size_t)offsets[k] * elem, elem);
+						memcpy(want + (size_t)offsets[k] * elem,
+						       source + (size_t)offsets[k] * elem, elem);
 					zcci_copy(got, &views[v], source, &views[v], first, count, (int)elem);
 					assert_memory_equal(got, want, sizeof got);
 				}
@@ -352,13 +355,13 @@ static void large_blocks_arrive_whole_and_leave_the_gaps(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pack_and_unpack_move_exactly_the_range),
-		cmocka_unit_test(copy_moves_exactly_the_range_between_any_two_views),
-		cmocka_unit_test(every_first_and_count_of_a_small_view_is_right),
-		cmocka_unit_test(simplify_joins_all_that_is_contiguous_in_both_and_keeps_the_order),
-		cmocka_unit_test(dense_means_that_offsets_count_up_from_zero),
-		cmocka_unit_test(long_rows_and_large_transposes_arrive),
-		cmocka_unit_test(large_blocks_arrive_whole_and_leave_the_gaps),
+	        cmocka_unit_test(pack_and_unpack_move_exactly_the_range),
+	        cmocka_unit_test(copy_moves_exactly_the_range_between_any_two_views),
+	        cmocka_unit_test(every_first_and_count_of_a_small_view_is_right),
+	        cmocka_unit_test(simplify_joins_all_that_is_contiguous_in_both_and_keeps_the_order),
+	        cmocka_unit_test(dense_means_that_offsets_count_up_from_zero),
+	        cmocka_unit_test(long_rows_and_large_transposes_arrive),
+	        cmocka_unit_test(large_blocks_arrive_whole_and_leave_the_gaps),
 	};
 	return cmocka_run_group_tests(tests, seed, NULL);
 }

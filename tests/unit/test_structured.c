@@ -51,7 +51,8 @@ static void compare_shards(const zcc_layout *layout, const zcc_param_options *o,
 		assert_memory_equal(shard.shape_elems, want.shape, sizeof want.shape);
 		zcc_piece *pieces = malloc((size_t)(shard.n_pieces + 1) * sizeof *pieces);
 		assert_int_equal(
-			zcc_layout_pieces(layout, 0, all->base + r, pieces, shard.n_pieces, &all->n_pieces[r], NULL), ZCC_OK);
+		        zcc_layout_pieces(layout, 0, all->base + r, pieces, shard.n_pieces, &all->n_pieces[r], NULL),
+		        ZCC_OK);
 		assert_int_equal(all->n_pieces[r], shard.n_pieces);
 		tensor have = want;
 		have.at = malloc((size_t)(want.elems + 1) * sizeof *have.at);
@@ -101,7 +102,8 @@ static void compare_blocks(const zcc_layout *layout, const laid_out *all)
 		volume += size;
 		holders += blocks[b].n_holders;
 		if (b > 0)
-			assert_true(memcmp(blocks[b].origin_elems, blocks[b - 1].origin_elems, sizeof blocks[b].origin_elems) != 0);
+			assert_true(memcmp(blocks[b].origin_elems, blocks[b - 1].origin_elems,
+			                   sizeof blocks[b].origin_elems) != 0);
 	}
 	assert_int_equal(volume, all->info.elems);
 	for (int32_t r = 0; r < all->n_ranks; r++) {
@@ -124,6 +126,74 @@ static void compare_blocks(const zcc_layout *layout, const laid_out *all)
 	zcci_arena_destroy(arena);
 }
 
+/* ---- the document ---- */
+
+/* Whether the flat shard stores the piece's elements one after the other. */
+static bool is_dense(const zcc_piece *piece)
+{
+	int64_t stride = 1;
+	for (int32_t d = piece->ndim - 1; d >= 0; d--) {
+		if (piece->shape_elems[d] > 1 && piece->dest_strides_elems[d] != stride)
+			return false;
+		stride *= piece->shape_elems[d];
+	}
+	return true;
+}
+
+static bool same_piece(const zcc_piece *a, const zcc_piece *b)
+{
+	for (int32_t d = 0; d < a->ndim; d++)
+		if (a->shape_elems[d] > 1 && a->dest_strides_elems[d] != b->dest_strides_elems[d])
+			return false;
+	return a->ndim == b->ndim && a->n_holders == b->n_holders && a->dest_offset_elems == b->dest_offset_elems &&
+	       a->scale == b->scale && memcmp(a->shape_elems, b->shape_elems, sizeof a->shape_elems) == 0 &&
+	       memcmp(a->origin_elems, b->origin_elems, sizeof a->origin_elems) == 0 &&
+	       memcmp(a->holders, b->holders, (size_t)a->n_holders * 4) == 0;
+}
+
+/* Written and read again it is the same layout, validated by geometry; only what lies in a flat shard with gaps is
+ * refused. */
+static void compare_document(const zcc_layout *layout, const laid_out *all, bool flat)
+{
+	zcc_json_writer *writer;
+	zcc_layout *again = NULL;
+	const char *text;
+	int64_t bytes, n;
+	zcc_error error;
+	bool dense = true;
+	assert_int_equal(zcc_json_writer_create(0, &writer, NULL), ZCC_OK);
+	assert_int_equal(zcc_layout_write(layout, writer, NULL), ZCC_OK);
+	assert_int_equal(zcc_json_writer_text(writer, &text, &bytes, NULL), ZCC_OK);
+	for (int32_t r = 0; r < all->n_ranks; r++)
+		for (int64_t i = 0; i < all->n_pieces[r]; i++)
+			dense = dense && is_dense(&all->pieces[r][i]);
+	zcc_status status = zcc_layout_parse(text, bytes, "doc", &again, &error);
+	if (flat && all->info.ndim != 1 && !dense) {
+		assert_int_equal(status, ZCC_ELAYOUT);
+	} else if (status != ZCC_OK) {
+		fail_msg("%s\n%s", error.message, text);
+	} else {
+		for (int32_t r = 0; r < all->n_ranks; r++) {
+			zcc_shard_info a, b;
+			zcc_piece *pieces = malloc((size_t)(all->n_pieces[r] + 1) * sizeof *pieces);
+			assert_int_equal(zcc_layout_shard(layout, 0, all->base + r, &a, NULL), ZCC_OK);
+			if (a.present || zcc_layout_shard(again, 0, all->base + r, &b, NULL) == ZCC_OK) {
+				assert_int_equal(zcc_layout_shard(again, 0, all->base + r, &b, NULL), ZCC_OK);
+				assert_memory_equal(&a, &b, sizeof a);
+				assert_int_equal(
+				        zcc_layout_pieces(again, 0, all->base + r, pieces, all->n_pieces[r], &n, NULL),
+				        ZCC_OK);
+			}
+			for (int64_t i = 0; i < all->n_pieces[r]; i++)
+				assert_true(same_piece(&all->pieces[r][i], &pieces[i]));
+			free(pieces);
+		}
+		compare_blocks(again, all);
+	}
+	zcc_layout_destroy(again);
+	zcc_json_writer_destroy(writer);
+}
+
 /* Adds the parameter to a layout of one mesh; where it is taken, everything about it must be right. */
 static zcc_status check(const zcc_param_options *o, int32_t n_axes, const int64_t *sizes, zcc_error *error)
 {
@@ -141,6 +211,7 @@ static zcc_status check(const zcc_param_options *o, int32_t n_axes, const int64_
 		compare_shards(layout, o, n_axes, sizes, &all);
 		compare_blocks(layout, &all);
 		assert_int_equal(zcc_layout_validate(layout, NULL), ZCC_OK);
+		compare_document(layout, &all, o->n_cut_axes > 0);
 		for (int32_t r = 0; r < all.n_ranks; r++)
 			free(all.pieces[r]);
 		free(all.stored);
@@ -199,10 +270,11 @@ static void random_part(zcc_part *part, int64_t n, int64_t *local)
 		part->units = pick(1, (int32_t)units);
 		part->size_elems = unit * part->units;
 	}
-	*local = part->cut == ZCC_CUT_REPLICATE ? part->size_elems
-	       : part->cut == ZCC_CUT_GROUPED && units < n ? unit
-	       : part->cut == ZCC_CUT_UNEVEN && units % n != 0 ? -1
-	       : (part->padded_elems > 0 ? part->padded_elems : part->size_elems) / n;
+	*local = part->cut == ZCC_CUT_REPLICATE              ? part->size_elems
+	         : part->cut == ZCC_CUT_GROUPED && units < n ? unit
+	         : part->cut == ZCC_CUT_UNEVEN && units % n != 0
+	                 ? -1
+	                 : (part->padded_elems > 0 ? part->padded_elems : part->size_elems) / n;
 }
 
 static void random_parts(random_param *p, zcc_placement *placement, zcc_part *parts, int64_t n)

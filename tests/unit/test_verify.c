@@ -1,4 +1,5 @@
-/* Verification of stored layouts. Files are written element by element from layouts.h, which shares nothing with the engine's maps. */
+/* Verification of stored layouts. Files are written element by element from layouts.h, which shares nothing with the
+ * engine's maps. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,9 +38,9 @@ static const struct mesh {
 	const char *names;
 	int64_t sizes[2];
 } meshes[N_KINDS] = {
-	[FULL] = {1, "tp", {1}},          [ROWS] = {2, "dp,tp", {2, 2}},      [COLS] = {1, "tp", {3}},
-	[FLAT] = {1, "dp", {4}},          [VOCAB] = {1, "tp", {4}},           [ROWS_FLAT] = {2, "dp,tp", {2, 2}},
-	[GATHERED] = {2, "dp,tp", {2, 3}},
+        [FULL] = {1, "tp", {1}},           [ROWS] = {2, "dp,tp", {2, 2}}, [COLS] = {1, "tp", {3}},
+        [FLAT] = {1, "dp", {4}},           [VOCAB] = {1, "tp", {4}},      [ROWS_FLAT] = {2, "dp,tp", {2, 2}},
+        [GATHERED] = {2, "dp,tp", {2, 3}},
 };
 
 static const int64_t shapes[N_PARAMS][2] = {{13, 6}, {13}, {0}};
@@ -65,7 +66,8 @@ static void describe(how *h, int kind, int param, int32_t dtype, double scale)
 	h->options.scale = scale;
 	int64_t extent = 13;
 	h->part = (zcc_part){.size_elems = 13, .units = 13, .cut = ZCC_CUT_UNEVEN};
-	h->placement = (zcc_placement){.kind = ZCC_PLACE_SHARD, .axis = meshes[kind].n_axes - 1, .n_parts = 1, .parts = &h->part};
+	h->placement = (zcc_placement){
+		.kind = ZCC_PLACE_SHARD, .axis = meshes[kind].n_axes - 1, .n_parts = 1, .parts = &h->part};
 	bool cuts = param < 2 && kind != FULL && kind != FLAT;
 	if (kind == COLS || kind == GATHERED) {
 		h->placement.dim = 1;
@@ -108,7 +110,8 @@ static void roll_values(int32_t dtype)
 {
 	for (int p = 0; p < N_PARAMS; p++)
 		for (int k = 0; k < 128; k++) {
-			uint64_t bits = (uint64_t)pick(0, 0x3fffffff) << 34 ^ (uint64_t)pick(0, 0x3fffffff) << 17 ^ (uint64_t)pick(0, 0x3fffffff);
+			uint64_t bits = (uint64_t)pick(0, 0x3fffffff) << 34 ^ (uint64_t)pick(0, 0x3fffffff) << 17 ^
+			                (uint64_t)pick(0, 0x3fffffff);
 			/* Exponents near 1, so that no conversion meets infinity, and now and then a NaN. */
 			if (dtype == ZCC_F32)
 				bits = (bits & 0x80ffffff) | 0x3e000000 | (pick(0, 20) == 0 ? 0x7fc00000 : 0);
@@ -134,7 +137,9 @@ static zcc_layout *layout_of(int kind, int32_t dtype, double scale)
 	zcc_layout *layout;
 	int32_t mesh, index;
 	assert_int_equal(zcc_layout_create(&layout, NULL), ZCC_OK);
-	assert_int_equal(zcc_layout_add_mesh(layout, 0, meshes[kind].n_axes, meshes[kind].names, meshes[kind].sizes, &mesh, NULL), ZCC_OK);
+	assert_int_equal(zcc_layout_add_mesh(layout, 0, meshes[kind].n_axes, meshes[kind].names, meshes[kind].sizes,
+	                                     &mesh, NULL),
+	                 ZCC_OK);
 	for (int p = 0; p < N_PARAMS; p++) {
 		how h;
 		describe(&h, kind, p, dtype, scale);
@@ -194,8 +199,9 @@ static zcc_status bind_side(zcc_verify *verify, int32_t side, const stored *s, z
 {
 	for (int32_t r = 0; r < s->n_ranks; r++)
 		for (int p = 0; p < N_PARAMS; p++) {
-			zcc_status status = zcc_verify_bind_file(verify, side, r, p, s->files[r], s->at_bytes[r][p],
-			                                         s->shards[r][p].elems * zcc_dtype_bytes(s->dtype), error);
+			zcc_status status =
+			        zcc_verify_bind_file(verify, side, r, p, s->files[r], s->at_bytes[r][p],
+			                             s->shards[r][p].elems * zcc_dtype_bytes(s->dtype), error);
 			if (status != ZCC_OK)
 				return status;
 		}
@@ -234,7 +240,8 @@ static int64_t held_bytes(const stored *s, bool replicas_only)
 	for (int p = 0; p < N_PARAMS; p++)
 		for (int32_t r = 0; r < s->n_ranks; r++)
 			for (int64_t k = 0; k < s->shards[r][p].elems; k++)
-				n += s->shards[r][p].at[k] >= 0 && (!replicas_only || lowest_of(s, p, s->shards[r][p].at[k]) != r);
+				n += s->shards[r][p].at[k] >= 0 &&
+				     (!replicas_only || lowest_of(s, p, s->shards[r][p].at[k]) != r);
 	return n * zcc_dtype_bytes(s->dtype);
 }
 
@@ -242,14 +249,16 @@ static int64_t held_bytes(const stored *s, bool replicas_only)
 static void name_element(char *out, size_t bytes, int p, int64_t element)
 {
 	if (ndims[p] == 2)
-		snprintf(out, bytes, "parameter %s, element [%d, %d]: ", names[p], (int)(element / 6), (int)(element % 6));
+		snprintf(out, bytes, "parameter %s, element [%d, %d]: ", names[p], (int)(element / 6),
+		         (int)(element % 6));
 	else if (ndims[p] == 1)
 		snprintf(out, bytes, "parameter %s, element [%d]: ", names[p], (int)element);
 	else
 		snprintf(out, bytes, "parameter %s, element []: ", names[p]);
 }
 
-static void name_value(char *out, size_t bytes, const stored *s, const char *side, int32_t r, int p, int64_t k, const char *before)
+static void name_value(char *out, size_t bytes, const stored *s, const char *side, int32_t r, int p, int64_t k,
+                       const char *before)
 {
 	int32_t width = zcc_dtype_bytes(s->dtype);
 	int length = snprintf(out, bytes, "%s0x", before);
@@ -294,7 +303,8 @@ static void flip_and_look(stored *target, stored *source, int32_t side, int32_t 
 		name_element(text, sizeof text, p, element);
 		assert_says(&error, text);
 		int32_t lowest = lowest_of(source, p, element);
-		name_value(text, sizeof text, source, "source", lowest, p, place_of(source, lowest, p, element), ", but ");
+		name_value(text, sizeof text, source, "source", lowest, p, place_of(source, lowest, p, element),
+		           ", but ");
 		assert_says(&error, text);
 		if (side == ZCC_TARGET || r != lowest) {
 			name_value(text, sizeof text, s, side == ZCC_TARGET ? "target" : "source", r, p, k, ": ");
@@ -339,7 +349,10 @@ static void every_pair_of_layouts_passes_and_any_changed_byte_is_named(void **st
 				int64_t k = round % 6 < 2 ? 0 : round % 6 < 4 ? n - 1 : pick(0, (int32_t)n - 1);
 				char old[8];
 				memcpy(old, s->content[r] + s->at_bytes[r][p] + k * width, (size_t)width);
-				flip_and_look(&target, &source, side, r, p, k, round % 6 < 2 ? 0 : round % 6 < 4 ? width - 1 : pick(0, width - 1));
+				flip_and_look(&target, &source, side, r, p, k,
+				              round % 6 < 2   ? 0
+				              : round % 6 < 4 ? width - 1
+				                              : pick(0, width - 1));
 				restore(s, r, p, k, old);
 			}
 			drop_side(&source);
@@ -398,7 +411,8 @@ static void other_dtypes_and_scales_are_compared_after_conversion(void **state)
 			assert_says(&error, text);
 			if (dtypes[i] != ZCC_F32 || scaled) {
 				/* What the source comes to, in the target's dtype. */
-				snprintf(text, sizeof text, " (F32 times %.17g, as %s 0x", factor, zcc_dtype_name(dtypes[i]));
+				snprintf(text, sizeof text, " (F32 times %.17g, as %s 0x", factor,
+				         zcc_dtype_name(dtypes[i]));
 				size_t length = strlen(text);
 				for (int32_t b = width - 1; b >= 0; b--, length += 2)
 					snprintf(text + length, sizeof text - length, "%02x", (unsigned char)old[b]);
@@ -431,8 +445,11 @@ static void what_is_not_bound_or_does_not_fit_is_refused_with_numbers(void **sta
 	assert_int_equal(zcc_verify_bind_file(verify, ZCC_SOURCE, 0, 0, source.files[0], 0, 51, &error), ZCC_EINVAL);
 	assert_says(&error, "51 bytes");
 	assert_int_equal(zcc_verify_bind_file(verify, ZCC_SOURCE, 0, 0, source.files[0], -1, 52, &error), ZCC_EINVAL);
-	assert_int_equal(zcc_verify_bind_file(verify, ZCC_SOURCE, 0, 0, source.files[0], source.bytes[0] - 51, 52, &error), ZCC_EINVAL);
-	assert_int_equal(zcc_verify_bind_file(verify, ZCC_SOURCE, 0, 0, source.files[0], INT64_MAX, INT64_MAX, &error), ZCC_EINVAL);
+	assert_int_equal(
+	        zcc_verify_bind_file(verify, ZCC_SOURCE, 0, 0, source.files[0], source.bytes[0] - 51, 52, &error),
+	        ZCC_EINVAL);
+	assert_int_equal(zcc_verify_bind_file(verify, ZCC_SOURCE, 0, 0, source.files[0], INT64_MAX, INT64_MAX, &error),
+	                 ZCC_EINVAL);
 	zcc_verify_destroy(verify);
 
 	/* A file that shrank after it was bound. */
@@ -545,13 +562,13 @@ static void an_allocation_that_fails_is_reported_and_leaks_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_pair_of_layouts_passes_and_any_changed_byte_is_named),
-		cmocka_unit_test(every_byte_of_a_padded_target_counts),
-		cmocka_unit_test(other_dtypes_and_scales_are_compared_after_conversion),
-		cmocka_unit_test(what_is_not_bound_or_does_not_fit_is_refused_with_numbers),
-		cmocka_unit_test(layouts_of_different_parameters_are_refused),
-		cmocka_unit_test(an_integer_cannot_be_scaled),
-		cmocka_unit_test(an_allocation_that_fails_is_reported_and_leaks_nothing),
+	        cmocka_unit_test(every_pair_of_layouts_passes_and_any_changed_byte_is_named),
+	        cmocka_unit_test(every_byte_of_a_padded_target_counts),
+	        cmocka_unit_test(other_dtypes_and_scales_are_compared_after_conversion),
+	        cmocka_unit_test(what_is_not_bound_or_does_not_fit_is_refused_with_numbers),
+	        cmocka_unit_test(layouts_of_different_parameters_are_refused),
+	        cmocka_unit_test(an_integer_cannot_be_scaled),
+	        cmocka_unit_test(an_allocation_that_fails_is_reported_and_leaks_nothing),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -56,21 +56,31 @@ static void every_element_of_a_large_piece_is_compared(void **state)
 			turned[k][i] = whole[i][FIRST + k];
 	zcci_stored mine = {"big", "target", 3, ZCC_U32, open_file("turned", turned, sizeof turned), 0};
 	zcci_stored reference = {"big", "source", 0, ZCC_U32, open_file("whole", whole, sizeof whole), 0};
-	zcc_piece my_piece = {.ndim = 2, .shape_elems = {R, N}, .origin_elems = {0, FIRST}, .dest_strides_elems = {1, R}, .scale = 1};
+	zcc_piece my_piece = {
+		.ndim = 2, .shape_elems = {R, N}, .origin_elems = {0, FIRST}, .dest_strides_elems = {1, R}, .scale = 1};
 	zcc_piece reference_piece = {.ndim = 2, .shape_elems = {R, C}, .dest_strides_elems = {C, 1}, .scale = 1};
 	zcci_box box = {2, {0, 0}, {R, C}};
 	zcc_error error;
 	assert_int_equal(zcci_box_meet(&box, my_piece.origin_elems, my_piece.shape_elems), R * N);
 	checker.compared_bytes = 0;
-	assert_int_equal(zcci_piece_compare(&checker, &box, &mine, &my_piece, &reference, &reference_piece, &error), ZCC_OK);
+	assert_int_equal(zcci_piece_compare(&checker, &box, &mine, &my_piece, &reference, &reference_piece, &error),
+	                 ZCC_OK);
 	assert_int_equal(checker.compared_bytes, sizeof turned);
 	for (int round = 0; round < 40; round++) {
-		int i = round == 0 ? 0 : round == 1 ? R - 1 : pick(0, R - 1), k = round == 0 ? 0 : round == 1 ? N - 1 : pick(0, N - 1);
+		int i = round == 0   ? 0
+		        : round == 1 ? R - 1
+		                     : pick(0, R - 1),
+		    k = round == 0   ? 0
+		        : round == 1 ? N - 1
+		                     : pick(0, N - 1);
 		uint32_t wrong = turned[k][i] ^ 1u << pick(0, 31);
 		poke("turned", &wrong, 4, (long)((k * R + i) * 4));
-		assert_int_equal(zcci_piece_compare(&checker, &box, &mine, &my_piece, &reference, &reference_piece, &error), ZCC_EVERIFY);
+		assert_int_equal(
+		        zcci_piece_compare(&checker, &box, &mine, &my_piece, &reference, &reference_piece, &error),
+		        ZCC_EVERIFY);
 		char text[160];
-		snprintf(text, sizeof text, "parameter big, element [%d, %d]: 0x%08x on target rank 3 (", i, FIRST + k, wrong);
+		snprintf(text, sizeof text, "parameter big, element [%d, %d]: 0x%08x on target rank 3 (", i, FIRST + k,
+		         wrong);
 		assert_says(&error, text);
 		snprintf(text, sizeof text, "), but 0x%08x on source rank 0 (", turned[k][i]);
 		assert_says(&error, text);
@@ -119,7 +129,7 @@ static void random_piece(zcc_piece *piece, int64_t elems, unsigned char *covered
 static void padding_is_found_between_the_elements_of_any_piece(void **state)
 {
 	(void)state;
-	enum { ROWS = 400, COLS = 250, ELEMS = ROWS * COLS };
+	enum { ROWS = 1000, COLS = 250, ELEMS = ROWS * COLS };
 	static uint64_t content[ELEMS];
 	static unsigned char covered[ELEMS];
 	zcc_shard_info info = {.present = 1, .ndim = 2, .shape_elems = {ROWS, COLS}, .elems = ELEMS};
@@ -147,7 +157,8 @@ static void padding_is_found_between_the_elements_of_any_piece(void **state)
 			if (covered[k])
 				continue;
 			char text[160];
-			snprintf(text, sizeof text, "parameter padded, padding [%d, %d] of the shard: 0x%016llx on target rank 5 (",
+			snprintf(text, sizeof text,
+			         "parameter padded, padding [%d, %d] of the shard: 0x%016llx on target rank 5 (",
 			         (int)(k / COLS), (int)(k % COLS), (unsigned long long)wrong);
 			assert_says(&error, text);
 			found++;
@@ -157,11 +168,42 @@ static void padding_is_found_between_the_elements_of_any_piece(void **state)
 	zcc_file_close(shard.file);
 }
 
+/* Everything but one element, on either side of every edge of what is read at once. */
+static void a_single_element_of_padding_is_not_missed(void **state)
+{
+	(void)state;
+	enum { ELEMS = 100000, WINDOW = 32768 };
+	static uint64_t content[ELEMS];
+	memset(content, 0x11, sizeof content);
+	zcc_shard_info info = {.present = 1, .ndim = 1, .shape_elems = {ELEMS}, .elems = ELEMS};
+	zcci_stored shard = {"padded", "target", 0, ZCC_U64, open_file("single", content, sizeof content), 0};
+	const int64_t places[] = {0,          1,          WINDOW - 1, WINDOW,   WINDOW + 1, 2 * WINDOW - 1,
+	                          2 * WINDOW, 3 * WINDOW, ELEMS - 2,  ELEMS - 1};
+	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+		int64_t k = places[i];
+		uint64_t zero = 0;
+		zcc_piece pieces[2] = {
+			{.ndim = 1, .shape_elems = {k}, .dest_strides_elems = {1}, .scale = 1},
+			{.ndim = 1,
+		         .shape_elems = {ELEMS - 1 - k},
+		         .dest_strides_elems = {1},
+		         .dest_offset_elems = k + 1,
+		         .scale = 1},
+		};
+		assert_int_equal(zcci_padding_check(&checker, &shard, &info, pieces, 2, NULL), ZCC_EVERIFY);
+		poke("single", &zero, 8, (long)(k * 8));
+		assert_int_equal(zcci_padding_check(&checker, &shard, &info, pieces, 2, NULL), ZCC_OK);
+		poke("single", &content[k], 8, (long)(k * 8));
+	}
+	zcc_file_close(shard.file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_element_of_a_large_piece_is_compared),
-		cmocka_unit_test(padding_is_found_between_the_elements_of_any_piece),
+	        cmocka_unit_test(every_element_of_a_large_piece_is_compared),
+	        cmocka_unit_test(padding_is_found_between_the_elements_of_any_piece),
+	        cmocka_unit_test(a_single_element_of_padding_is_not_missed),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,4 +1,4 @@
-/* Layouts (which rank stores which elements) and plans (how one layout becomes another). See DESIGN, affine layer.
+/* Layouts (which rank stores which elements) and plans (how one layout becomes another).
  * Offsets, strides and extents are in elements. Nothing here touches a byte of tensor data or calls MPI. */
 #ifndef ZCC_AFFINE_H
 #define ZCC_AFFINE_H
@@ -71,6 +71,7 @@ ZCC_API void zcc_layout_destroy(zcc_layout *layout);
 
 /* A mesh of n_axes axes (1 to 8), sizes outermost first (each >= 1), names a comma list of the same length, used in messages.
  * Its ranks are base_rank … base_rank + product − 1. Several meshes may span the same ranks (experts).
+ * At most 2^24 ranks a mesh.
  * ZCC_EINVAL, ZCC_EOVERFLOW, ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_layout_add_mesh(zcc_layout *layout, int32_t base_rank, int32_t n_axes, const char *names,
                                        const int64_t *sizes, int32_t *mesh, zcc_error *error);
@@ -80,14 +81,18 @@ ZCC_API zcc_status zcc_layout_add_mesh(zcc_layout *layout, int32_t base_rank, in
  * parameter, the axis and the numbers. */
 ZCC_API zcc_status zcc_layout_add_param(zcc_layout *layout, const zcc_param_options *options, int32_t *param, zcc_error *error);
 
-/* An explicit layout from a map document (DESIGN, "Documents": DeepSpeed affine_map version 1, also inside {"affine_map": …}).
- * `what` names the document in messages. Runs zcc_layout_validate. ZCC_EFORMAT, ZCC_EMAP, ZCC_ELAYOUT, ZCC_EOVERFLOW, ZCC_ENOMEM. */
+/* An explicit layout from a map document (README, "Documents": DeepSpeed affine_map version 1, also inside {"affine_map": …}).
+ * `what` names the document in messages. Strides must be row-major; a block with the parameter's axes lies in a shard with
+ * as many, or densely in a flat one; a one-axis piece of stride 1 is a run of the flattened parameter. Checks all that
+ * zcc_layout_validate does. ZCC_EFORMAT, ZCC_EMAP, ZCC_ELAYOUT, ZCC_EOVERFLOW, ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_layout_parse(const char *text, int64_t text_bytes, const char *what, zcc_layout **layout,
                                     zcc_error *error);
 /* Writes the map document of any layout, parameters in index order, ranks ascending, pieces in canonical order. */
 ZCC_API zcc_status zcc_layout_write(const zcc_layout *layout, zcc_json_writer *writer, zcc_error *error);
 
-/* Coverage, tiling, agreement, bounds (DESIGN, affine layer), element-exact but by geometry. ZCC_EMAP names parameter, rank,
+/* Coverage (every element lies in some piece), tiling (a rank's pieces are disjoint and, padding aside, fill its shard),
+ * agreement (pieces that share an element list the same holders and scale) and bounds, element-exact but by geometry. A layout
+ * cannot be changed into one that breaks them, so a part that was checked when it was added or read is not checked again. ZCC_EMAP names parameter, rank,
  * piece and numbers; ZCC_ELAYOUT for legitimate geometry that is not supported; ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_layout_validate(const zcc_layout *layout, zcc_error *error);
 
@@ -128,7 +133,7 @@ ZCC_API zcc_status zcc_layout_param(const zcc_layout *layout, int32_t param, zcc
 ZCC_API const int32_t *zcc_layout_ranks(const zcc_layout *layout, int32_t *n_ranks);
 ZCC_API zcc_status zcc_layout_shard(const zcc_layout *layout, int32_t param, int32_t rank, zcc_shard_info *info, zcc_error *error);
 /* The first `capacity` pieces of a shard, in canonical order (ascending dest offset); *n_pieces is how many there are.
- * zcc_piece.holders stay valid until the next call on this layout by the same thread. */
+ * zcc_piece.holders live as long as the layout. ZCC_EINVAL, ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_layout_pieces(const zcc_layout *layout, int32_t param, int32_t rank, zcc_piece *pieces, int64_t capacity,
                                      int64_t *n_pieces, zcc_error *error);
 /* Pieces of all parameters on all ranks. */
@@ -198,7 +203,7 @@ ZCC_API const zcc_segment *zcc_plan_segments(const zcc_plan *plan, int64_t *n_se
 ZCC_API zcc_status zcc_plan_stats_get(const zcc_plan *plan, zcc_plan_stats *stats, zcc_error *error);
 /* XXH3-64 over parameters, dtypes, shapes, ranks and segments: equal plans give equal digests on every process. */
 ZCC_API zcc_status zcc_plan_digest(const zcc_plan *plan, int64_t *digest, zcc_error *error);
-/* Writes the plan document (DESIGN, "Documents"). */
+/* Writes the plan document (README, "Documents"). */
 ZCC_API zcc_status zcc_plan_write(const zcc_plan *plan, zcc_json_writer *writer, zcc_error *error);
 
 #endif

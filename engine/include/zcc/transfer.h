@@ -9,9 +9,10 @@
 
 /* ---- processes ---- */
 
-/* A group of processes. Every call below is collective unless it says otherwise, made by all processes in the same order, from the main
- * thread. A signal gives them a few seconds to come to an end together (zcc_comm_agree then returns ZCC_EINTR on all); after that a call
- * returns ZCC_EINTR by itself. A group in which a call was given up, or MPI refused (ZCC_EMPI), answers ZCC_EPEER from then on. */
+/* A group of processes. Every call below is collective unless it says otherwise, made by all processes in the same
+ * order, from the main thread. A signal gives them a few seconds to come to an end together (zcc_comm_agree then
+ * returns ZCC_EINTR on all); after that a call returns ZCC_EINTR by itself. A group in which a call was given up, or
+ * MPI refused (ZCC_EMPI), answers ZCC_EPEER from then on. */
 typedef struct zcc_comm zcc_comm;
 
 /* This process alone; never touches MPI. */
@@ -24,21 +25,25 @@ ZCC_API void zcc_comm_destroy(zcc_comm *comm);
 ZCC_API int32_t zcc_comm_rank(const zcc_comm *comm);
 ZCC_API int32_t zcc_comm_size(const zcc_comm *comm);
 
-/* Brings `mine` (status ZCC_OK or this process's fault) and returns, on every process, the fault of the lowest process that has one,
- * with `process` set and the message unchanged; ZCC_OK where all are well. `mine` may be NULL for ZCC_OK. */
+/* Brings `mine` (status ZCC_OK or this process's fault) and returns, on every process, the fault of the lowest
+ * process that has one, with `process` set and the message unchanged; ZCC_OK where all are well. `mine` may be NULL
+ * for ZCC_OK. */
 ZCC_API zcc_status zcc_comm_agree(zcc_comm *comm, const zcc_error *mine, zcc_error *error);
 /* In place, element by element. */
 ZCC_API zcc_status zcc_comm_sum(zcc_comm *comm, int64_t *values, int64_t n_values, zcc_error *error);
 ZCC_API zcc_status zcc_comm_max(zcc_comm *comm, int64_t *values, int64_t n_values, zcc_error *error);
 /* From process `root` to all. Any number of bytes. */
 ZCC_API zcc_status zcc_comm_broadcast(zcc_comm *comm, void *data, int64_t bytes, int32_t root, zcc_error *error);
-/* ZCC_EAGREE on every process, naming `what` and the processes that differ from the most common value (ties: from process 0's). */
+/* ZCC_EAGREE on every process, naming `what` and the processes that differ from the most common value (ties: from
+ * process 0's). */
 ZCC_API zcc_status zcc_comm_same(zcc_comm *comm, const char *what, int64_t value, zcc_error *error);
 
-/* For a process about to end on a fault, once: waits at most timeout_ns for all others to arrive here too. *all_here = 1: everyone did;
- * then MPI may be finalized. 0: the others are stuck elsewhere and the caller has to abort them. *speak = 1 on the lowest process of
- * each distinct message among those that are here. Never fails, never blocks longer, does not give way to signals. */
-ZCC_API void zcc_comm_farewell(zcc_comm *comm, const char *message, int64_t timeout_ns, int32_t *speak, int32_t *all_here);
+/* For a process about to end on a fault, once: waits at most timeout_ns for all others to arrive here too. *all_here
+ * = 1: everyone did; then MPI may be finalized. 0: the others are stuck elsewhere and the caller has to abort them.
+ * *speak = 1 on the lowest process of each distinct message among those that are here. Never fails, never blocks
+ * longer, does not give way to signals. */
+ZCC_API void zcc_comm_farewell(zcc_comm *comm, const char *message, int64_t timeout_ns, int32_t *speak,
+                               int32_t *all_here);
 
 /* ---- transfers ---- */
 
@@ -64,46 +69,58 @@ typedef struct zcc_transfer_result {
 	int64_t ns;
 } zcc_transfer_result;
 
-/* A built plan to be carried out on these processes. options may be NULL. Holds references to plan and comm. Not collective.
- * ZCC_EINVAL for a plan that is not built or a budget out of range; ZCC_ENOMEM. */
+/* A built plan to be carried out on these processes. options may be NULL. Holds references to plan and comm. Not
+ * collective. ZCC_EINVAL for a plan that is not built or a budget out of range; ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_transfer_create(zcc_plan *plan, zcc_comm *comm, const zcc_transfer_options *options,
                                        zcc_transfer **transfer, zcc_error *error);
 ZCC_API void zcc_transfer_destroy(zcc_transfer *transfer);
-/* Endpoint table: where a rank of one side lives: a process, or ZCC_ENDPOINT_FILE. Every process gives the whole table; local call.
- * ZCC_EINVAL for a rank that is in no layout or a process that does not exist. */
-ZCC_API zcc_status zcc_transfer_place(zcc_transfer *transfer, int32_t side, int32_t rank, int32_t process, zcc_error *error);
-/* From here on all memory bound to this transfer lies on `device` or is pinned for it, no files are bound, and the device does the work: F16,
- * BF16 and F32 are converted into each other, without a scale. transport: between the devices of different processes the bytes go by "mpi" (NULL),
- * through pinned memory of the host, or by "nccl", from GPU to GPU (cuda devices; the plug-in libzcc_nccl.so). Every process gives the
- * same transport, and a device of its own choice. staging_bytes then covers memory of the device and pinned memory together; conversions within a
- * process count as one more peer. Keeps the device open. Local call, before anything is bound. ZCC_EINVAL, ZCC_EDEVICE. */
-ZCC_API zcc_status zcc_transfer_set_device(zcc_transfer *transfer, zcc_device *device, const char *transport, zcc_error *error);
-/* The shard buffer of one parameter (its index in that side's layout) on a rank placed here. The caller keeps it alive until
- * destroy. `bytes` must be at least the shard's; dtype that of the layout. Local call. ZCC_EINVAL with the numbers. */
-ZCC_API zcc_status zcc_transfer_bind_memory(zcc_transfer *transfer, int32_t side, int32_t rank, int32_t param, void *data,
-                                            int64_t bytes, zcc_error *error);
+/* Endpoint table: where a rank of one side lives: a process, or ZCC_ENDPOINT_FILE. Every process gives the whole
+ * table; local call. ZCC_EINVAL for a rank that is in no layout or a process that does not exist. */
+ZCC_API zcc_status zcc_transfer_place(zcc_transfer *transfer, int32_t side, int32_t rank, int32_t process,
+                                      zcc_error *error);
+/* From here on all memory bound to this transfer lies on `device` or is pinned for it, no files are bound, and the device
+ * does the work: F16, BF16 and F32 are converted into each other, without a scale. transport: between the devices of
+ * different processes the bytes go by "mpi" (NULL), through pinned memory of the host, or by "nccl", from GPU to GPU
+ * (cuda devices; the plug-in libzcc_nccl.so). Every process gives the same transport, and a device of its own choice.
+ * staging_bytes then covers memory of the device and pinned memory together; conversions within a process count as one
+ * more peer. Keeps the device open. Local call, before anything is bound. ZCC_EINVAL, ZCC_EDEVICE. */
+ZCC_API zcc_status zcc_transfer_set_device(zcc_transfer *transfer, zcc_device *device, const char *transport,
+                                           zcc_error *error);
+/* The shard buffer of one parameter (its index in that side's layout) on a rank placed here. The caller keeps it
+ * alive until destroy. `bytes` must be at least the shard's; dtype that of the layout. Local call. ZCC_EINVAL with
+ * the numbers. */
+ZCC_API zcc_status zcc_transfer_bind_memory(zcc_transfer *transfer, int32_t side, int32_t rank, int32_t param,
+                                            void *data, int64_t bytes, zcc_error *error);
 /* The shard lies dense at offset_bytes of a file. The transfer keeps its own reference to the file. Local call. */
-ZCC_API zcc_status zcc_transfer_bind_file(zcc_transfer *transfer, int32_t side, int32_t rank, int32_t param, zcc_file *file,
-                                          int64_t offset_bytes, int64_t bytes, zcc_error *error);
-/* Collective. First checks that all processes agree on plan, endpoints, budget and version (ZCC_EAGREE names who differs) and that every
- * segment stays inside its bound buffer; then moves. On ZCC_OK every target element is in place; on any process's fault every process
- * returns that fault and the targets are torn. May be called again. Gives way to signals (ZCC_EINTR). */
+ZCC_API zcc_status zcc_transfer_bind_file(zcc_transfer *transfer, int32_t side, int32_t rank, int32_t param,
+                                          zcc_file *file, int64_t offset_bytes, int64_t bytes, zcc_error *error);
+/* Collective. First checks that all processes agree on plan, endpoints, budget and version (ZCC_EAGREE names who
+ * differs) and that every segment stays inside its bound buffer; then moves. On ZCC_OK every target element is in
+ * place; on any process's fault every process returns that fault and the targets are torn. May be called again.
+ * Gives way to signals (ZCC_EINTR). */
 ZCC_API zcc_status zcc_transfer_run(zcc_transfer *transfer, zcc_transfer_result *result, zcc_error *error);
 /* Bytes done and to do by this process in the run; local; any thread. */
 ZCC_API void zcc_transfer_progress(const zcc_transfer *transfer, int64_t *done_bytes, int64_t *total_bytes);
 
 /* ---- verification ---- */
 
-/* Compares two stored layouts by logical element, without the plan and without MPI messages. All shards are bound as files. */
+/* Compares two stored layouts by logical element, without the plan and without MPI messages. All shards are bound as
+ * files. */
 typedef struct zcc_verify zcc_verify;
+/* Validates both layouts and holds references to them. Local call. Parameters of one layout only or of other shapes:
+ * ZCC_EMAP; dtypes with no conversion: ZCC_ELAYOUT; ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_verify_create(zcc_layout *target, zcc_layout *source, zcc_verify **verify, zcc_error *error);
 ZCC_API void zcc_verify_destroy(zcc_verify *verify);
 /* As zcc_transfer_bind_file. */
 ZCC_API zcc_status zcc_verify_bind_file(zcc_verify *verify, int32_t side, int32_t rank, int32_t param, zcc_file *file,
                                         int64_t offset_bytes, int64_t bytes, zcc_error *error);
-/* Collective; the work is spread over the processes of comm. (1) Every replica of every source block equals that of its lowest holder;
- * (2) every element of every target shard equals (after conversion) the source's; (3) padding of target shards is zero.
- * ZCC_EVERIFY names parameter, element, ranks and both values in hex. */
+/* Collective, and every process has bound every shard; the work is spread over the processes of comm. (1) Every
+ * replica of every source block equals that of its lowest holder; (2) every element of every target shard equals
+ * (after conversion) the source's; (3) padding of target shards is zero. Takes little memory, whatever the sizes.
+ * *compared_bytes (may be NULL): target elements and source replicas that were compared, of all processes.
+ * ZCC_EVERIFY names parameter, element, ranks, files and both values in hex. ZCC_EINVAL: a shard is not bound.
+ * ZCC_ELAYOUT: a scale on what is not floating; ZCC_EIO, ZCC_ENOMEM, ZCC_EINTR. One process's fault is every
+ * process's. */
 ZCC_API zcc_status zcc_verify_run(zcc_verify *verify, zcc_comm *comm, int64_t *compared_bytes, zcc_error *error);
 
 #endif

@@ -73,6 +73,23 @@ function ways.no_module()
 	zcc.nonsense()
 end
 
+function ways.speak_with_a_file_open(ctx)
+	local file = assert(io.open(ctx.args.hook, "w"))
+	ctx.say("to nobody")
+	print("to nobody")
+	io.stdout:flush()
+	file:write("content")
+	file:close()
+end
+
+function ways.open_many_files()
+	local files = {}
+	for i = 1, 200 do
+		files[i] = assert(io.open("/dev/null"))
+	end
+	print(#files)
+end
+
 function ways.many_lines()
 	for i = 1, 100000 do
 		print("line", i)
@@ -87,10 +104,13 @@ return zcc.recipe{
 		{ flag = "--rank", type = "int", default = 2, about = "The process that is different." },
 		{ flag = "--status", type = "int", default = 0, about = "What os.exit gets." },
 		{ flag = "--hook", type = "string", about = "A file that the failure hook makes." },
+		{ flag = "--hook-seconds", type = "int", default = 0, about = "How long it takes for it." },
 	},
 	run = function(ctx)
 		if ctx.args.hook then
 			ctx.on_failure(function()
+				local finished = os.time() + ctx.args.hook_seconds
+				while os.time() < finished do end -- luacheck: ignore 542
 				assert(io.open(ctx.args.hook .. "." .. ctx.comm.rank, "w")):close()
 			end)
 		end
