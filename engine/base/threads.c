@@ -14,8 +14,8 @@
 typedef struct loop {
 	zcci_parallel_body *body;
 	void *context;
-	int64_t count, chunk;
-	_Atomic int64_t next; /* the first chunk that nobody has taken */
+	int64_t count, chunk, n_chunks;
+	_Atomic int64_t next; /* the first chunk that nobody has taken; may run past the last */
 	/* Guarded by the pool's mutex: how many threads may still join, how many run, and the place in the list of loops that want more. */
 	int32_t wanted, running;
 	bool listed;
@@ -67,9 +67,11 @@ zcc_status zcc_threads_set(int32_t threads, zcc_error *error)
 /* Chunk by chunk until none is left. */
 static void run(loop *l)
 {
-	int64_t begin;
-	while ((begin = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed) * l->chunk) < l->count)
+	int64_t index;
+	while ((index = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed)) < l->n_chunks) {
+		int64_t begin = index * l->chunk;
 		l->body(l->context, begin, l->count - begin < l->chunk ? l->count : begin + l->chunk);
+	}
 }
 
 static void unlist(loop *l)
@@ -175,10 +177,10 @@ static void share(loop *l, int32_t helpers)
 void zcci_parallel(int64_t count, int64_t chunk, zcci_parallel_body *body, void *context)
 {
 	loop l = {.body = body, .context = context, .count = count, .chunk = chunk, .left = PTHREAD_COND_INITIALIZER};
-	int64_t chunks = count / chunk + (count % chunk > 0);
+	l.n_chunks = count / chunk + (count % chunk > 0);
 	int64_t helpers = zcc_threads_get() - 1;
-	if (helpers > chunks - 1)
-		helpers = chunks - 1;
+	if (helpers > l.n_chunks - 1)
+		helpers = l.n_chunks - 1;
 	if (helpers <= 0) {
 		run(&l);
 		return;
