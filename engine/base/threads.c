@@ -16,7 +16,8 @@ typedef struct loop {
 	void *context;
 	int64_t count, chunk, n_chunks;
 	_Atomic int64_t next; /* the first chunk that nobody has taken; may run past the last */
-	/* Guarded by the pool's mutex: how many threads may still join, how many run, and the place in the list of loops that want more. */
+	/* Guarded by the pool's mutex: how many threads may still join, how many run, and the place in the list of
+	 * loops that want more. */
 	int32_t wanted, running;
 	bool listed;
 	struct loop *after;
@@ -59,7 +60,8 @@ int32_t zcc_threads_get(void)
 zcc_status zcc_threads_set(int32_t threads, zcc_error *error)
 {
 	if (threads < 1 || threads > ZCC_MAX_THREADS)
-		return zcci_fail(error, ZCC_EINVAL, 0, "zcc_threads_set", "%d threads, allowed are 1 to %d", threads, ZCC_MAX_THREADS);
+		return zcci_fail(error, ZCC_EINVAL, 0, "zcc_threads_set", "%d threads, allowed are 1 to %d", threads,
+		                 ZCC_MAX_THREADS);
 	atomic_store(&allowed, threads);
 	return ZCC_OK;
 }
@@ -141,7 +143,8 @@ static void grow(int32_t threads)
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	while (!pool.ending && pool.n_threads < threads && pthread_create(&pool.threads[pool.n_threads], NULL, help, NULL) == 0)
+	while (!pool.ending && pool.n_threads < threads &&
+	       pthread_create(&pool.threads[pool.n_threads], NULL, help, NULL) == 0)
 		pool.n_threads++;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }

@@ -1,5 +1,5 @@
-/* Whether the EMA's bytes come out right on late:host, which reads every source as late as the rules of streams and events allow. Built
- * with one of the waits left out, some must be wrong. */
+/* Whether the EMA's bytes come out right on late:host, which reads every source as late as the rules of streams and
+ * events allow. Built with one of the waits left out, some must be wrong. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

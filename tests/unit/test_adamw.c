@@ -1,5 +1,5 @@
-/* The optimizer over many buffers: what the kernel says of each (test_adamw_kernel.c holds that against double precision), with any number of
- * threads, and what is refused. */
+/* The optimizer over many buffers: what the kernel says of each (test_adamw_kernel.c holds that against double
+ * precision), with any number of threads, and what is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,10 +16,10 @@
 
 static zcc_error error;
 
-#define MUST(call) \
-	do { \
-		if ((call) != ZCC_OK) \
-			fail_msg("%s: %s", #call, error.message); \
+#define MUST(call)                                                                                                     \
+	do {                                                                                                           \
+		if ((call) != ZCC_OK)                                                                                  \
+			fail_msg("%s: %s", #call, error.message);                                                      \
 	} while (0)
 
 static int setup(void **state)
@@ -142,7 +142,8 @@ static void the_number_of_threads_changes_no_bit(void **state)
 	drop(&one);
 }
 
-/* In double precision, loosely: that each buffer got its own weight decay, the learning rate of the call and the step's number. */
+/* In double precision, loosely: that each buffer got its own weight decay, the learning rate of the call and the step's
+ * number. */
 static void every_buffer_gets_its_own_decay_and_the_learning_rate_of_the_call(void **state)
 {
 	(void)state;
@@ -160,8 +161,11 @@ static void every_buffer_gets_its_own_decay_and_the_learning_rate_of_the_call(vo
 				continue;
 			float *grads = s.array[i][3];
 			uint16_t *halves = s.array[i][3];
-			double g = grad_dtypes[i] == ZCC_F32 ? (double)grads[last] : grad_dtypes[i] == ZCC_BF16 ? (double)f32_of((uint32_t)halves[last] << 16)
-			           : ldexp(1024 + halves[last] % 1024, (halves[last] >> 10 & 31) - 25) * (halves[last] >> 15 ? -1 : 1);
+			double g = grad_dtypes[i] == ZCC_F32 ? (double)grads[last]
+			           : grad_dtypes[i] == ZCC_BF16
+			                   ? (double)f32_of((uint32_t)halves[last] << 16)
+			                   : ldexp(1024 + halves[last] % 1024, (halves[last] >> 10 & 31) - 25) *
+			                             (halves[last] >> 15 ? -1 : 1);
 			g *= 0.5;
 			p[i] -= lrs[t - 1] * (i == 4 ? 0 : 0.1) * p[i];
 			m[i] = 0.9 * m[i] + 0.1 * g;
@@ -170,7 +174,8 @@ static void every_buffer_gets_its_own_decay_and_the_learning_rate_of_the_call(vo
 			float got = ((float *)s.array[i][0])[last];
 			assert_true(fabs(got - p[i]) < 1e-5);
 			if (out_dtypes[i] == ZCC_BF16)
-				assert_true(fabs(f32_of((uint32_t)((uint16_t *)s.array[i][4])[last] << 16) - got) <= fabs(got) / 256);
+				assert_true(fabs(f32_of((uint32_t)((uint16_t *)s.array[i][4])[last] << 16) - got) <=
+				            fabs(got) / 256);
 		}
 	}
 	/* No result was wanted for this one. */
@@ -350,12 +355,12 @@ static void every_failed_allocation_is_reported_and_leaks_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_number_of_threads_changes_no_bit),
-		cmocka_unit_test(every_buffer_gets_its_own_decay_and_the_learning_rate_of_the_call),
-		cmocka_unit_test(ten_steps_equal_five_and_five_after_resuming),
-		cmocka_unit_test(nonsense_is_refused_with_the_numbers_and_changes_nothing),
-		cmocka_unit_test(device_memory_is_refused_by_name),
-		cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
+	        cmocka_unit_test(the_number_of_threads_changes_no_bit),
+	        cmocka_unit_test(every_buffer_gets_its_own_decay_and_the_learning_rate_of_the_call),
+	        cmocka_unit_test(ten_steps_equal_five_and_five_after_resuming),
+	        cmocka_unit_test(nonsense_is_refused_with_the_numbers_and_changes_nothing),
+	        cmocka_unit_test(device_memory_is_refused_by_name),
+	        cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
 	};
 	return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -220,13 +220,13 @@ int main(int n, char **arguments)
 		return 0;
 	}
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_element_is_visited_once_in_the_same_chunks_with_any_number_of_threads),
-		cmocka_unit_test(as_many_threads_help_as_are_allowed),
-		cmocka_unit_test(one_thread_is_the_calling_one),
-		cmocka_unit_test(several_threads_run_loops_at_once),
-		cmocka_unit_test(a_forked_child_has_a_pool_of_its_own),
-		cmocka_unit_test(a_number_of_threads_out_of_range_is_refused),
-		cmocka_unit_test(zcc_threads_gives_the_number_at_first),
+	        cmocka_unit_test(every_element_is_visited_once_in_the_same_chunks_with_any_number_of_threads),
+	        cmocka_unit_test(as_many_threads_help_as_are_allowed),
+	        cmocka_unit_test(one_thread_is_the_calling_one),
+	        cmocka_unit_test(several_threads_run_loops_at_once),
+	        cmocka_unit_test(a_forked_child_has_a_pool_of_its_own),
+	        cmocka_unit_test(a_number_of_threads_out_of_range_is_refused),
+	        cmocka_unit_test(zcc_threads_gives_the_number_at_first),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
