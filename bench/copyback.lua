@@ -80,6 +80,30 @@ local function end_to_end(dtype, target)
 	}
 end
 
+-- One optimizer step and its copy-back, fused and one after the other: gigabytes of masters a second.
+local function step_rates()
+	local n = ELEMS / 4
+	local device, buffers = zcc.device.open(), {}
+	local target, optimizer = device:malloc(n * 2), zcc.adamw.create {}
+	for _, name in ipairs { "master", "exp_avg", "exp_avg_sq", "grad" } do
+		buffers[name] = zcc.store.buffer(n * 4)
+	end
+	optimizer:add { name = "w", elems = n, master = buffers.master, exp_avg = buffers.exp_avg,
+		exp_avg_sq = buffers.exp_avg_sq, grad = buffers.grad }
+	local copyback, pieces = zcc.copyback { device = device }, { { target = target, source = buffers.master, elems = n } }
+	local seconds = zcc.bench.medians(TIMES, {
+		function() copyback:adamw(optimizer, { target }, 1e-3) end,
+		function()
+			optimizer:step(1e-3)
+			copyback:run(pieces)
+		end,
+	})
+	for _, part in ipairs { copyback, optimizer, target, device } do
+		part:close()
+	end
+	return n * 4 / seconds[1] / GB, n * 4 / seconds[2] / GB
+end
+
 -- The most that a pool has pinned after so many masters of a gigabyte each, of the same memory: the size of the model.
 local function pinned_bytes(n_gigabytes)
 	local device, elems = zcc.device.open(), 2^28
@@ -120,6 +144,13 @@ return zcc.bench.recipe {
 					return nil
 				end
 				return { value = r.staged, unit = "GB/s", limit = r.copy, target = 0.9 }
+			end,
+		},
+		{
+			name = "AdamW into the staging buffers; and then copy-back",
+			run = function()
+				local fused, separate = step_rates()
+				return { value = fused, unit = "GB/s", limit = separate }
 			end,
 		},
 		{

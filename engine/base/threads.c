@@ -14,9 +14,10 @@
 typedef struct loop {
 	zcci_parallel_body *body;
 	void *context;
-	int64_t count, chunk;
-	_Atomic int64_t next; /* the first chunk that nobody has taken */
-	/* Guarded by the pool's mutex: how many threads may still join, how many run, and the place in the list of loops that want more. */
+	int64_t count, chunk, n_chunks;
+	_Atomic int64_t next; /* the first chunk that nobody has taken; may run past the last */
+	/* Guarded by the pool's mutex: how many threads may still join, how many run, and the place in the list of
+	 * loops that want more. */
 	int32_t wanted, running;
 	bool listed;
 	struct loop *after;
@@ -59,7 +60,8 @@ int32_t zcc_threads_get(void)
 zcc_status zcc_threads_set(int32_t threads, zcc_error *error)
 {
 	if (threads < 1 || threads > ZCC_MAX_THREADS)
-		return zcci_fail(error, ZCC_EINVAL, 0, "zcc_threads_set", "%d threads, allowed are 1 to %d", threads, ZCC_MAX_THREADS);
+		return zcci_fail(error, ZCC_EINVAL, 0, "zcc_threads_set", "%d threads, allowed are 1 to %d", threads,
+		                 ZCC_MAX_THREADS);
 	atomic_store(&allowed, threads);
 	return ZCC_OK;
 }
@@ -67,9 +69,11 @@ zcc_status zcc_threads_set(int32_t threads, zcc_error *error)
 /* Chunk by chunk until none is left. */
 static void run(loop *l)
 {
-	int64_t begin;
-	while ((begin = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed) * l->chunk) < l->count)
+	int64_t index;
+	while ((index = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed)) < l->n_chunks) {
+		int64_t begin = index * l->chunk;
 		l->body(l->context, begin, l->count - begin < l->chunk ? l->count : begin + l->chunk);
+	}
 }
 
 static void unlist(loop *l)
@@ -139,7 +143,8 @@ static void grow(int32_t threads)
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	while (!pool.ending && pool.n_threads < threads && pthread_create(&pool.threads[pool.n_threads], NULL, help, NULL) == 0)
+	while (!pool.ending && pool.n_threads < threads &&
+	       pthread_create(&pool.threads[pool.n_threads], NULL, help, NULL) == 0)
 		pool.n_threads++;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
@@ -175,10 +180,10 @@ static void share(loop *l, int32_t helpers)
 void zcci_parallel(int64_t count, int64_t chunk, zcci_parallel_body *body, void *context)
 {
 	loop l = {.body = body, .context = context, .count = count, .chunk = chunk, .left = PTHREAD_COND_INITIALIZER};
-	int64_t chunks = count / chunk + (count % chunk > 0);
+	l.n_chunks = count / chunk + (count % chunk > 0);
 	int64_t helpers = zcc_threads_get() - 1;
-	if (helpers > chunks - 1)
-		helpers = chunks - 1;
+	if (helpers > l.n_chunks - 1)
+		helpers = l.n_chunks - 1;
 	if (helpers <= 0) {
 		run(&l);
 		return;

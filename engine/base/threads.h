@@ -7,9 +7,10 @@
 /* [begin, end) lies inside one chunk. Must not call back into the pool. */
 typedef void zcci_parallel_body(void *context, int64_t begin, int64_t end);
 
-/* Runs body over [0, count) cut into chunks of `chunk` (the last one may be shorter), in any order, by this thread and as many others as
- * zcc_threads_get allows; returns when all have run. The cut does not depend on the number of threads. Any thread; several loops may
- * run at once. Allocates nothing and cannot fail: where no other thread is to be had, the calling one does it all. */
+/* Runs body over [0, count) cut into chunks of `chunk` (the last one may be shorter), in any order, by this thread and
+ * as many others as zcc_threads_get allows; returns when all have run. The cut does not depend on the number of
+ * threads. Any thread; several loops may run at once. Allocates nothing and cannot fail: where no other thread is to be
+ * had, the calling one does it all. */
 void zcci_parallel(int64_t count, int64_t chunk, zcci_parallel_body *body, void *context);
 
 #endif

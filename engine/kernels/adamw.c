@@ -8,18 +8,18 @@
 #include "kernels/cpu.h"
 #include "kernels/value.h"
 
-void zcci_adamw_prepare(zcci_adamw_step *numbers, double lr, double beta1, double beta2, double eps, double weight_decay,
-                        double grad_scale, int64_t step)
+void zcci_adamw_prepare(zcci_adamw_step *numbers, double lr, double beta1, double beta2, double eps,
+                        double weight_decay, double grad_scale, int64_t step)
 {
 	*numbers = (zcci_adamw_step){
-		.grad_scale = (float)grad_scale,
-		.beta1_rest = (float)(1 - beta1),
-		.beta2 = (float)beta2,
-		.beta2_rest = (float)(1 - beta2),
-		.keep = (float)(1 - lr * weight_decay),
-		.step_size = (float)(lr / (1 - pow(beta1, (double)step))),
-		.root = (float)sqrt(1 - pow(beta2, (double)step)),
-		.eps = (float)eps,
+	        .grad_scale = (float)grad_scale,
+	        .beta1_rest = (float)(1 - beta1),
+	        .beta2 = (float)beta2,
+	        .beta2_rest = (float)(1 - beta2),
+	        .keep = (float)(1 - lr * weight_decay),
+	        .step_size = (float)(lr / (1 - pow(beta1, (double)step))),
+	        .root = (float)sqrt(1 - pow(beta2, (double)step)),
+	        .eps = (float)eps,
 	};
 }
 
@@ -93,8 +93,8 @@ ZCCI_AVX2_INLINE void stream_turn(char *target, int32_t dtype, __m256 low, __m25
 	}
 }
 
-ZCCI_AVX2_INLINE int64_t step_turns(const zcci_adamw_step *n, const operands *o, int32_t grad_dtype, int32_t out_dtype, bool stream,
-                                    int64_t begin, int64_t end)
+ZCCI_AVX2_INLINE int64_t step_turns(const zcci_adamw_step *n, const operands *o, int32_t grad_dtype, int32_t out_dtype,
+                                    bool stream, int64_t begin, int64_t end)
 {
 	int64_t i = begin;
 	int64_t out_bytes = out_dtype == ZCC_F32 ? 4 : 2;
@@ -116,8 +116,8 @@ ZCCI_AVX2_INLINE int64_t step_turns(const zcci_adamw_step *n, const operands *o,
 	return i;
 }
 
-ZCCI_AVX2_INLINE int64_t step_grad(const zcci_adamw_step *n, const operands *o, int32_t grad_dtype, bool stream, int64_t begin,
-                                   int64_t end)
+ZCCI_AVX2_INLINE int64_t step_grad(const zcci_adamw_step *n, const operands *o, int32_t grad_dtype, bool stream,
+                                   int64_t begin, int64_t end)
 {
 	if (o->out_dtype == ZCC_BF16)
 		return step_turns(n, o, grad_dtype, ZCC_BF16, stream, begin, end);
@@ -130,9 +130,11 @@ ZCCI_AVX2_INLINE int64_t step_grad(const zcci_adamw_step *n, const operands *o, 
 ZCCI_AVX2 static int64_t step_avx2(const zcci_adamw_step *n, const operands *o, bool stream, int64_t begin, int64_t end)
 {
 	if (o->grad_dtype == ZCC_F32)
-		return stream ? step_grad(n, o, ZCC_F32, true, begin, end) : step_grad(n, o, ZCC_F32, false, begin, end);
+		return stream ? step_grad(n, o, ZCC_F32, true, begin, end)
+		              : step_grad(n, o, ZCC_F32, false, begin, end);
 	if (o->grad_dtype == ZCC_BF16)
-		return stream ? step_grad(n, o, ZCC_BF16, true, begin, end) : step_grad(n, o, ZCC_BF16, false, begin, end);
+		return stream ? step_grad(n, o, ZCC_BF16, true, begin, end)
+		              : step_grad(n, o, ZCC_BF16, false, begin, end);
 	return stream ? step_grad(n, o, ZCC_F16, true, begin, end) : step_grad(n, o, ZCC_F16, false, begin, end);
 }
 
@@ -151,8 +153,8 @@ static int64_t step_vectors(const zcci_adamw_step *n, const operands *o, int64_t
 
 #endif
 
-void zcci_adamw(const zcci_adamw_step *numbers, float *master, float *m, float *v, const void *grad, int32_t grad_dtype, void *out,
-                int32_t out_dtype, int64_t elems)
+void zcci_adamw(const zcci_adamw_step *numbers, float *master, float *m, float *v, const void *grad, int32_t grad_dtype,
+                void *out, int32_t out_dtype, int64_t elems)
 {
 	operands o = {(char *)master, (char *)m, (char *)v, grad, out, grad_dtype, out_dtype};
 	int64_t done = 0;

@@ -1,4 +1,5 @@
-/* One step of AdamW, fused with the cast of the new master: master, both moments, gradient and result are each touched once. */
+/* One step of AdamW, fused with the cast of the new master: master, both moments, gradient and result are each touched
+ * once. */
 #ifndef ZCCI_ADAMW_H
 #define ZCCI_ADAMW_H
 
@@ -17,10 +18,11 @@ typedef struct zcci_adamw_step {
 } zcci_adamw_step;
 
 /* step counts from 1. */
-void zcci_adamw_prepare(zcci_adamw_step *numbers, double lr, double beta1, double beta2, double eps, double weight_decay,
-                        double grad_scale, int64_t step);
+void zcci_adamw_prepare(zcci_adamw_step *numbers, double lr, double beta1, double beta2, double eps,
+                        double weight_decay, double grad_scale, int64_t step);
 
-/* As torch.optim.AdamW (decoupled decay, bias correction), every operation in f32 and rounded by itself but the two fma:
+/* As torch.optim.AdamW (decoupled decay, bias correction), every operation in f32 and rounded by itself but the two
+ * fma:
  *
  *     g = grad * grad_scale
  *     p = master * keep
@@ -28,9 +30,10 @@ void zcci_adamw_prepare(zcci_adamw_step *numbers, double lr, double beta1, doubl
  *     v = fma(beta2_rest * g, g, beta2 * v)
  *     master = p - step_size * m / (sqrt(v) / root + eps)
  *
- * and out = master rounded to nearest even as zcci_convert does it. grad_dtype: F32, BF16, F16. out may be NULL; out_dtype: F32, BF16, F16.
- * A number written that is a NaN is 7FC00000 (7FC0, 7E00). Any alignment; no overlap. Any thread. */
-void zcci_adamw(const zcci_adamw_step *numbers, float *master, float *m, float *v, const void *grad, int32_t grad_dtype, void *out,
-                int32_t out_dtype, int64_t elems);
+ * and out = master rounded to nearest even as zcci_convert does it. grad_dtype: F32, BF16, F16. out may be NULL;
+ * out_dtype: F32, BF16, F16. A number written that is a NaN is 7FC00000 (7FC0, 7E00). Any alignment; no overlap. Any
+ * thread. */
+void zcci_adamw(const zcci_adamw_step *numbers, float *master, float *m, float *v, const void *grad, int32_t grad_dtype,
+                void *out, int32_t out_dtype, int64_t elems);
 
 #endif

@@ -1,4 +1,5 @@
-/* Eight numbers at a time: what the AVX2 paths share. Only for functions marked ZCCI_AVX2, which run where zcci_cpu_path says so. */
+/* Eight numbers at a time: what the AVX2 paths share. Only for functions marked ZCCI_AVX2, which run where
+ * zcci_cpu_path says so. */
 #ifndef ZCCI_AVX2_H
 #define ZCCI_AVX2_H
 
@@ -34,7 +35,8 @@ ZCCI_AVX2_INLINE __m256i zcci_round_bf16_avx2(__m256 x)
 {
 	__m256i bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);
 	__m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-	__m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+	__m256i rounded =
+	        _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
 	__m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
 	return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
 }

@@ -6,10 +6,18 @@
 
 #include "kernels/avx2.h"
 
-/* What does not fit the caches is limited by how many reads are under way at a time, which is most where a core follows several streams: a
- * block is read as STRETCHES stretches side by side, PREFETCH_BYTES ahead, and written past the caches. (One stream reaches 0.55 to 0.65
- * of memcpy's rate here, this 0.86 to 0.89.) */
-enum { UNIT = 16, TURN = 2 * UNIT, STRETCH = 4096, STRETCHES = 8, BLOCK = STRETCHES * STRETCH, PREFETCH_BYTES = 512, LINE = 64 };
+/* What does not fit the caches is limited by how many reads are under way at a time, which is most where a core follows
+ * several streams: a block is read as STRETCHES stretches side by side, PREFETCH_BYTES ahead, and written past the
+ * caches. (One stream reaches 0.55 to 0.65 of memcpy's rate here, this 0.86 to 0.89.) */
+enum {
+	UNIT = 16,
+	TURN = 2 * UNIT,
+	STRETCH = 4096,
+	STRETCHES = 8,
+	BLOCK = STRETCHES * STRETCH,
+	PREFETCH_BYTES = 512,
+	LINE = 64
+};
 
 ZCCI_AVX2_INLINE __m256 widen(const char *source, int32_t dtype)
 {
@@ -27,7 +35,8 @@ ZCCI_AVX2_INLINE void put(char *target, __m256i bits, bool stream)
 }
 
 /* One unit, read and written whole. */
-ZCCI_AVX2_INLINE void convert_unit(char *target, int32_t target_dtype, const char *source, int32_t source_dtype, bool stream)
+ZCCI_AVX2_INLINE void convert_unit(char *target, int32_t target_dtype, const char *source, int32_t source_dtype,
+                                   bool stream)
 {
 	if (target_dtype == ZCC_F32) {
 		__m256 low = widen(source, source_dtype), high = widen(source + 16, source_dtype);
@@ -74,7 +83,8 @@ ZCCI_AVX2_INLINE int64_t convert(char *target, int32_t to, const char *source, i
 	return done;
 }
 
-ZCCI_AVX2 int64_t zcci_convert_avx2(char *target, int32_t target_dtype, const char *source, int32_t source_dtype, int64_t count)
+ZCCI_AVX2 int64_t zcci_convert_avx2(char *target, int32_t target_dtype, const char *source, int32_t source_dtype,
+                                    int64_t count)
 {
 	if (target_dtype == ZCC_BF16)
 		return convert(target, ZCC_BF16, source, ZCC_F32, count);

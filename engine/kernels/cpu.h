@@ -1,4 +1,5 @@
-/* Which of the kernels' paths runs: the best this processor has, unless a test forces another. All paths give the same bits. */
+/* Which of the kernels' paths runs: the best this processor has, unless a test forces another. All paths give the same
+ * bits. */
 #ifndef ZCCI_CPU_H
 #define ZCCI_CPU_H
 
@@ -21,8 +22,8 @@ bool zcci_cpu_force(int32_t path);
 /* The path that this machine would pick by itself. */
 int32_t zcci_cpu_best(void);
 
-/* Kernels compute with round to nearest even and with denormals, whatever the calling thread is set to (libraries built for speed set it to
- * flush denormals): enter returns what leave puts back. */
+/* Kernels compute with round to nearest even and with denormals, whatever the calling thread is set to (libraries built
+ * for speed set it to flush denormals): enter returns what leave puts back. */
 uint32_t zcci_float_enter(void);
 void zcci_float_leave(uint32_t mode);
 

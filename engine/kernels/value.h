@@ -20,14 +20,15 @@ static inline float zcci_float_of(uint32_t bits)
 	return value;
 }
 
-/* Which NaN an operation gives depends on the processor and on the order a compiler chose: kernels that compute write this one. */
+/* Which NaN an operation gives depends on the processor and on the order a compiler chose: kernels that compute write
+ * this one. */
 static inline float zcci_one_nan(float value)
 {
 	return value != value ? zcci_float_of(0x7fc00000) : value;
 }
 
-/* Both arms of each are computed, one is selected, so that loops over them can be vectorised. Rounding is to nearest even; NaNs become quiet
- * and keep sign and upper payload. */
+/* Both arms of each are computed, one is selected, so that loops over them can be vectorised. Rounding is to nearest
+ * even; NaNs become quiet and keep sign and upper payload. */
 static inline uint16_t zcci_bf16_of_f32(uint32_t bits)
 {
 	uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -59,7 +60,8 @@ static inline uint16_t zcci_f16_of_f32(uint32_t bits)
 	uint32_t sign = (bits >> 16) & 0x8000;
 	uint32_t magnitude = bits & 0x7fffffff;
 	uint32_t normal = (magnitude - ((127 - 15) << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-	/* Beside a number whose last place is the least denormal (2^-24), the addition itself rounds to nearest even. */
+	/* Beside a number whose last place is the least denormal (2^-24), the addition itself rounds to nearest even.
+	 */
 	uint32_t anchor = (127 - 1) << 23;
 	uint32_t denormal = zcci_float_bits(zcci_float_of(magnitude) + zcci_float_of(anchor)) - anchor;
 	uint32_t special = magnitude > 0x7f800000 ? 0x7e00 | ((magnitude >> 13) & 0x3ff) : 0x7c00;

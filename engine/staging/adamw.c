@@ -22,25 +22,27 @@ struct zcc_adamw {
 void zcc_adamw_options_init(zcc_adamw_options *options)
 {
 	*options = (zcc_adamw_options){
-		.struct_bytes = sizeof *options, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
+	        .struct_bytes = sizeof *options, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
 }
 
 void zcc_adamw_buffer_init(zcc_adamw_buffer *buffer)
 {
 	*buffer = (zcc_adamw_buffer){
-		.struct_bytes = sizeof *buffer, .grad_dtype = ZCC_F32, .out_dtype = ZCC_BF16, .weight_decay = -1};
+	        .struct_bytes = sizeof *buffer, .grad_dtype = ZCC_F32, .out_dtype = ZCC_BF16, .weight_decay = -1};
 }
 
 static zcc_status check_options(const zcc_adamw_options *o, zcc_error *error)
 {
 	const char *operation = "AdamW create";
 	if (o == NULL || o->struct_bytes != sizeof *o)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "options of %u bytes, this library's have %zu", o != NULL ? o->struct_bytes : 0,
-		                 sizeof *o);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "options of %u bytes, this library's have %zu",
+		                 o != NULL ? o->struct_bytes : 0, sizeof *o);
 	if (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1))
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "betas of %g and %g; from 0 to below 1 is allowed", o->beta1, o->beta2);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "betas of %g and %g; from 0 to below 1 is allowed",
+		                 o->beta1, o->beta2);
 	if (!(o->eps >= 0 && isfinite(o->eps)) || !(o->weight_decay >= 0 && isfinite(o->weight_decay)))
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "eps of %g, weight decay of %g; 0 or more is allowed", o->eps, o->weight_decay);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "eps of %g, weight decay of %g; 0 or more is allowed",
+		                 o->eps, o->weight_decay);
 	if (o->reserved != 0)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "a reserved field is not 0");
 	return ZCC_OK;
@@ -110,38 +112,44 @@ static zcc_status check_fields(const zcc_adamw *adamw, const zcc_adamw_buffer *b
 {
 	const char *operation = "AdamW add";
 	if (b == NULL || b->struct_bytes != sizeof *b)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "a buffer of %u bytes, this library's have %zu", b != NULL ? b->struct_bytes : 0,
-		                 sizeof *b);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "a buffer of %u bytes, this library's have %zu",
+		                 b != NULL ? b->struct_bytes : 0, sizeof *b);
 	if (b->name == NULL || b->name[0] == '\0')
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "buffer %d has no name", adamw->n_buffers);
 	if (zcci_names_find(&adamw->names, b->name) >= 0)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "the name '%s' is taken", b->name);
 	if (!is_summable(b->grad_dtype) || !is_summable(b->out_dtype)) {
 		const char *grad = zcc_dtype_name(b->grad_dtype), *out = zcc_dtype_name(b->out_dtype);
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "'%s': a gradient of %s, a result of %s; F32, BF16 and F16 are allowed", b->name,
+		return zcci_fail(error, ZCC_EINVAL, 0, operation,
+		                 "'%s': a gradient of %s, a result of %s; F32, BF16 and F16 are allowed", b->name,
 		                 grad != NULL ? grad : "no dtype", out != NULL ? out : "no dtype");
 	}
 	int64_t bytes;
 	if (b->elems < 0 || zcci_mul_overflows(b->elems, 4, &bytes))
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "'%s': %" PRId64 " elements", b->name, b->elems);
 	if (b->weight_decay != -1 && !(b->weight_decay >= 0 && isfinite(b->weight_decay)))
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "'%s': a weight decay of %g; 0 or more is allowed, and -1 for that of the options",
+		return zcci_fail(error, ZCC_EINVAL, 0, operation,
+		                 "'%s': a weight decay of %g; 0 or more is allowed, and -1 for that of the options",
 		                 b->name, b->weight_decay);
 	if (b->reserved != 0)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "'%s': a reserved field is not 0", b->name);
 	return ZCC_OK;
 }
 
-static zcc_status check_host(const zcc_adamw *adamw, const char *name, const char *which, const part *p, zcc_error *error)
+static zcc_status check_host(const zcc_adamw *adamw, const char *name, const char *which, const part *p,
+                             zcc_error *error)
 {
 	for (int end = 0; end < 2 && adamw->device != NULL; end++) {
 		int32_t place = 0;
-		zcc_status status = zcc_device_place(adamw->device, p->data + (end == 0 ? 0 : p->bytes - 1), &place, error);
+		zcc_status status =
+		        zcc_device_place(adamw->device, p->data + (end == 0 ? 0 : p->bytes - 1), &place, error);
 		if (status != ZCC_OK)
 			return zcci_context(error, status, "the %s of '%s'", which, name);
 		if (place == ZCC_AT_DEVICE)
-			return zcci_fail(error, ZCC_EINVAL, 0, "AdamW", "the %s of '%s' is in memory of the device %s; this optimizer runs on the host", which,
-			                 name, zcc_device_name(adamw->device));
+			return zcci_fail(
+			        error, ZCC_EINVAL, 0, "AdamW",
+			        "the %s of '%s' is in memory of the device %s; this optimizer runs on the host", which,
+			        name, zcc_device_name(adamw->device));
 	}
 	return ZCC_OK;
 }
@@ -155,12 +163,12 @@ static zcc_status check_parts(const zcc_adamw *adamw, const zcc_adamw_buffer *b,
 		if (p->data == NULL && i == N_PARTS - 1)
 			continue;
 		if (p->data == NULL || (uintptr_t)p->data % (uintptr_t)p->elem_bytes != 0)
-			return zcci_fail(error, ZCC_EINVAL, 0, "AdamW add", "the %s of '%s' is %s", part_names[i], b->name,
-			                 p->data == NULL ? "NULL" : "not aligned to its elements");
+			return zcci_fail(error, ZCC_EINVAL, 0, "AdamW add", "the %s of '%s' is %s", part_names[i],
+			                 b->name, p->data == NULL ? "NULL" : "not aligned to its elements");
 		for (int k = 0; k < i; k++)
 			if (p->data < parts[k].data + parts[k].bytes && parts[k].data < p->data + p->bytes)
-				return zcci_fail(error, ZCC_EINVAL, 0, "AdamW add", "the %s and the %s of '%s' overlap", part_names[k], part_names[i],
-				                 b->name);
+				return zcci_fail(error, ZCC_EINVAL, 0, "AdamW add", "the %s and the %s of '%s' overlap",
+				                 part_names[k], part_names[i], b->name);
 		zcc_status status = check_host(adamw, b->name, part_names[i], p, error);
 		if (status != ZCC_OK)
 			return status;
@@ -213,7 +221,8 @@ int32_t zcc_adamw_count(const zcc_adamw *adamw)
 zcc_status zcc_adamw_buffer_get(const zcc_adamw *adamw, int32_t index, zcc_adamw_buffer *buffer, zcc_error *error)
 {
 	if (index < 0 || index >= adamw->n_buffers)
-		return zcci_fail(error, ZCC_EINVAL, 0, "AdamW buffer", "buffer %d; there are %d, counted from 0", index, adamw->n_buffers);
+		return zcci_fail(error, ZCC_EINVAL, 0, "AdamW buffer", "buffer %d; there are %d, counted from 0", index,
+		                 adamw->n_buffers);
 	*buffer = adamw->buffers[index];
 	return ZCC_OK;
 }
@@ -225,15 +234,16 @@ typedef struct step {
 	double lr, grad_scale;
 } step;
 
-void zcci_adamw_apply(const zcc_adamw *a, double lr, double grad_scale, int32_t index, int64_t begin, int64_t end, void *out,
-                      int32_t out_dtype)
+void zcci_adamw_apply(const zcc_adamw *a, double lr, double grad_scale, int32_t index, int64_t begin, int64_t end,
+                      void *out, int32_t out_dtype)
 {
 	const zcc_adamw_buffer *b = &a->buffers[index];
 	zcci_adamw_step numbers;
-	zcci_adamw_prepare(&numbers, lr, a->beta1, a->beta2, a->eps, b->weight_decay >= 0 ? b->weight_decay : a->weight_decay, grad_scale,
-	                   a->steps + 1);
+	zcci_adamw_prepare(&numbers, lr, a->beta1, a->beta2, a->eps,
+	                   b->weight_decay >= 0 ? b->weight_decay : a->weight_decay, grad_scale, a->steps + 1);
 	zcci_adamw(&numbers, (float *)b->master + begin, (float *)b->exp_avg + begin, (float *)b->exp_avg_sq + begin,
-	           (const char *)b->grad + begin * zcc_dtype_bytes(b->grad_dtype), b->grad_dtype, out, out_dtype, end - begin);
+	           (const char *)b->grad + begin * zcc_dtype_bytes(b->grad_dtype), b->grad_dtype, out, out_dtype,
+	           end - begin);
 }
 
 void zcci_adamw_stepped(zcc_adamw *adamw)
@@ -252,8 +262,10 @@ static void step_run(void *context, int32_t run, int64_t begin, int64_t end)
 zcc_status zcci_adamw_check_rates(double lr, double grad_scale, zcc_error *error)
 {
 	if (!(lr >= 0 && isfinite(lr)) || !isfinite(grad_scale))
-		return zcci_fail(error, ZCC_EINVAL, 0, "AdamW step", "a learning rate of %g, gradients scaled by %g; both must be finite, the rate 0 or more",
-		                 lr, grad_scale);
+		return zcci_fail(
+		        error, ZCC_EINVAL, 0, "AdamW step",
+		        "a learning rate of %g, gradients scaled by %g; both must be finite, the rate 0 or more", lr,
+		        grad_scale);
 	return ZCC_OK;
 }
 

@@ -25,7 +25,8 @@ zcc_status zcc_ema_create(const zcc_ema_options *options, zcc_ema **ema, zcc_err
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "options of %u bytes, this library's have %zu",
 		                 options != NULL ? options->struct_bytes : 0, sizeof *options);
 	if (options->interval < 1)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "an interval of %d calls; at least 1 is allowed", options->interval);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "an interval of %d calls; at least 1 is allowed",
+		                 options->interval);
 	if (options->device == NULL)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "no device, which tells the place of an address");
 	zcc_ema *made = zcci_calloc(1, sizeof *made);
@@ -85,7 +86,8 @@ static zcc_status check_group(const zcc_ema *ema, int32_t group, zcc_error *erro
 {
 	if (group >= 0 && group < ema->n_groups)
 		return ZCC_OK;
-	return zcci_fail(error, ZCC_EINVAL, 0, "EMA group", "group %d; there are %d, counted from 0", group, ema->n_groups);
+	return zcci_fail(error, ZCC_EINVAL, 0, "EMA group", "group %d; there are %d, counted from 0", group,
+	                 ema->n_groups);
 }
 
 zcc_status zcc_ema_set_decay(zcc_ema *ema, int32_t group, double decay, zcc_error *error)
@@ -100,14 +102,15 @@ zcc_status zcc_ema_set_decay(zcc_ema *ema, int32_t group, double decay, zcc_erro
 
 /* ---- places ---- */
 
-zcc_status zcci_ema_find_place(const zcc_ema *ema, const char *name, const char *what, const void *data, int64_t bytes, int32_t *place,
-                               zcc_error *error)
+zcc_status zcci_ema_find_place(const zcc_ema *ema, const char *name, const char *what, const void *data, int64_t bytes,
+                               int32_t *place, zcc_error *error)
 {
 	*place = 0;
 	if (bytes == 0)
 		return ZCC_OK;
 	if (data == NULL)
-		return zcci_fail(error, ZCC_EINVAL, 0, "EMA", "the %s buffer of '%s' is NULL and has %" PRId64 " bytes", what, name, bytes);
+		return zcci_fail(error, ZCC_EINVAL, 0, "EMA", "the %s buffer of '%s' is NULL and has %" PRId64 " bytes",
+		                 what, name, bytes);
 	int32_t first = 0, last = 0;
 	zcc_status status = zcc_device_place(ema->device, data, &first, error);
 	if (status == ZCC_OK)
@@ -115,20 +118,24 @@ zcc_status zcci_ema_find_place(const zcc_ema *ema, const char *name, const char 
 	if (status != ZCC_OK)
 		return zcci_context(error, status, "the %s buffer of '%s'", what, name);
 	if (first != last)
-		return zcci_fail(error, ZCC_EINVAL, 0, "EMA", "the %s buffer of '%s' begins in %s memory and ends, %" PRId64 " bytes on, in %s memory",
+		return zcci_fail(error, ZCC_EINVAL, 0, "EMA",
+		                 "the %s buffer of '%s' begins in %s memory and ends, %" PRId64
+		                 " bytes on, in %s memory",
 		                 what, name, place_names[first], bytes, place_names[last]);
 	*place = first;
 	return ZCC_OK;
 }
 
-static zcc_status expect_place(const zcc_ema *ema, const char *name, const char *what, const void *data, int64_t bytes, int32_t declared,
-                               int32_t *found, zcc_error *error)
+static zcc_status expect_place(const zcc_ema *ema, const char *name, const char *what, const void *data, int64_t bytes,
+                               int32_t declared, int32_t *found, zcc_error *error)
 {
 	zcc_status status = zcci_ema_find_place(ema, name, what, data, bytes, found, error);
 	if (status != ZCC_OK || *found == 0 || declared == 0 || declared == *found)
 		return status;
-	return zcci_fail(error, ZCC_EINVAL, 0, "EMA", "the %s buffer of '%s' is declared to be in %s memory and is in %s memory; an EMA moves nothing",
-	                 what, name, place_names[declared], place_names[*found]);
+	return zcci_fail(
+	        error, ZCC_EINVAL, 0, "EMA",
+	        "the %s buffer of '%s' is declared to be in %s memory and is in %s memory; an EMA moves nothing", what,
+	        name, place_names[declared], place_names[*found]);
 }
 
 int32_t zcci_ema_place(const zcc_ema *ema)
@@ -153,11 +160,15 @@ static zcc_status check_sides(const zcc_ema *ema, const zcc_ema_buffer *b, zcc_e
 	if (b->elems == 0)
 		return ZCC_OK;
 	if ((b->ema_place == ZCC_AT_DEVICE) != (b->param_place == ZCC_AT_DEVICE))
-		return zcci_fail(error, ZCC_EINVAL, 0, "EMA add", "'%s': the EMA buffer is in %s memory, its parameter in %s memory; both must be where the "
-		                 "update runs", b->name, place_names[b->ema_place], place_names[b->param_place]);
+		return zcci_fail(
+		        error, ZCC_EINVAL, 0, "EMA add",
+		        "'%s': the EMA buffer is in %s memory, its parameter in %s memory; both must be where the "
+		        "update runs",
+		        b->name, place_names[b->ema_place], place_names[b->param_place]);
 	int32_t place = zcci_ema_place(ema);
 	if (place != 0 && (place == ZCC_AT_DEVICE) != (b->ema_place == ZCC_AT_DEVICE))
-		return zcci_fail(error, ZCC_EINVAL, 0, "EMA add", "'%s' is in %s memory, '%s' in %s memory; one EMA is updated in one place", b->name,
+		return zcci_fail(error, ZCC_EINVAL, 0, "EMA add",
+		                 "'%s' is in %s memory, '%s' in %s memory; one EMA is updated in one place", b->name,
 		                 place_names[b->ema_place], first_name(ema), place_names[place]);
 	return ZCC_OK;
 }
@@ -168,29 +179,34 @@ static zcc_status check_fields(const zcc_ema *ema, const zcc_ema_buffer *b, zcc_
 {
 	const char *operation = "EMA add", *dtype;
 	if (b == NULL || b->struct_bytes != sizeof *b)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "a buffer of %u bytes, this library's have %zu", b != NULL ? b->struct_bytes : 0,
-		                 sizeof *b);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "a buffer of %u bytes, this library's have %zu",
+		                 b != NULL ? b->struct_bytes : 0, sizeof *b);
 	if (b->name == NULL || b->name[0] == '\0')
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "buffer %d has no name", ema->n_buffers);
 	if (zcci_names_find(&ema->names, b->name) >= 0)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "the name '%s' is taken", b->name);
 	dtype = zcc_dtype_name(b->ema_dtype);
 	if (b->ema_dtype != ZCC_F32)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "'%s': an EMA buffer of dtype %s; it must be F32%s", b->name,
-		                 dtype != NULL ? dtype : "none", b->ema_dtype == ZCC_BF16 || b->ema_dtype == ZCC_F16
-		                 ? ": a step of 1 - decay would be rounded away in so few bits, and the average never move" : "");
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "'%s': an EMA buffer of dtype %s; it must be F32%s",
+		                 b->name, dtype != NULL ? dtype : "none",
+		                 b->ema_dtype == ZCC_BF16 || b->ema_dtype == ZCC_F16
+		                         ? ": a step of 1 - decay would be rounded away in so few bits, and the "
+		                           "average never move"
+		                         : "");
 	dtype = zcc_dtype_name(b->param_dtype);
 	if (b->param_dtype != ZCC_F32 && b->param_dtype != ZCC_BF16)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "'%s': a parameter of dtype %s; F32 and BF16 are averaged", b->name,
+		return zcci_fail(error, ZCC_EINVAL, 0, operation,
+		                 "'%s': a parameter of dtype %s; F32 and BF16 are averaged", b->name,
 		                 dtype != NULL ? dtype : "none");
 	int64_t bytes;
 	if (b->elems < 0 || zcci_mul_overflows(b->elems, 4, &bytes))
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "'%s': %" PRId64 " elements", b->name, b->elems);
 	if (b->ema_place < 0 || b->ema_place > ZCC_AT_DEVICE || b->param_place < 0 || b->param_place > ZCC_AT_DEVICE)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "'%s': places %d and %d; 0 to %d are known", b->name, b->ema_place, b->param_place,
-		                 ZCC_AT_DEVICE);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "'%s': places %d and %d; 0 to %d are known", b->name,
+		                 b->ema_place, b->param_place, ZCC_AT_DEVICE);
 	if ((uintptr_t)b->ema % 4 != 0 || (uintptr_t)b->param % (uintptr_t)zcc_dtype_bytes(b->param_dtype) != 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "'%s': a buffer is not aligned to its elements", b->name);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "'%s': a buffer is not aligned to its elements",
+		                 b->name);
 	return check_group(ema, b->group, error);
 }
 
@@ -217,7 +233,8 @@ static zcc_status append(zcc_ema *ema, const zcc_ema_buffer *buffer, zcc_error *
 	return ZCC_OK;
 
 no_memory:
-	return zcci_fail(error, ZCC_ENOMEM, 0, "EMA add", "no memory for '%s', buffer %d", buffer->name, ema->n_buffers);
+	return zcci_fail(error, ZCC_ENOMEM, 0, "EMA add", "no memory for '%s', buffer %d", buffer->name,
+	                 ema->n_buffers);
 }
 
 zcc_status zcc_ema_add(zcc_ema *ema, const zcc_ema_buffer *buffer, int32_t *index, zcc_error *error)
@@ -229,7 +246,8 @@ zcc_status zcc_ema_add(zcc_ema *ema, const zcc_ema_buffer *buffer, int32_t *inde
 	int64_t param_bytes = b.elems * zcc_dtype_bytes(b.param_dtype);
 	status = expect_place(ema, b.name, "EMA", b.ema, 4 * b.elems, buffer->ema_place, &b.ema_place, error);
 	if (status == ZCC_OK)
-		status = expect_place(ema, b.name, "parameter", b.param, param_bytes, buffer->param_place, &b.param_place, error);
+		status = expect_place(ema, b.name, "parameter", b.param, param_bytes, buffer->param_place,
+		                      &b.param_place, error);
 	if (status == ZCC_OK)
 		status = check_sides(ema, &b, error);
 	if (status == ZCC_OK)
@@ -253,16 +271,18 @@ static int by_begin(const void *a, const void *b)
 	return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Ranges in order of their beginnings: who begins before the furthest end so far overlaps its owner. Parameters may share memory. */
+/* Ranges in order of their beginnings: who begins before the furthest end so far overlaps its owner. Parameters may
+ * share memory. */
 static zcc_status sweep(const zcc_ema *ema, const range *ranges, int64_t n, zcc_error *error)
 {
 	const range *furthest = NULL, *furthest_written = NULL;
 	for (int64_t i = 0; i < n; i++) {
 		const range *r = &ranges[i], *before = r->written ? furthest : furthest_written;
 		if (before != NULL && r->begin < before->end)
-			return zcci_fail(error, ZCC_EINVAL, 0, "EMA", "the %s buffer of '%s' and the %s buffer of '%s' overlap",
-			                 before->written ? "EMA" : "parameter", ema->buffers[before->buffer].name, r->written ? "EMA" : "parameter",
-			                 ema->buffers[r->buffer].name);
+			return zcci_fail(error, ZCC_EINVAL, 0, "EMA",
+			                 "the %s buffer of '%s' and the %s buffer of '%s' overlap",
+			                 before->written ? "EMA" : "parameter", ema->buffers[before->buffer].name,
+			                 r->written ? "EMA" : "parameter", ema->buffers[r->buffer].name);
 		if (furthest == NULL || r->end > furthest->end)
 			furthest = r;
 		if (r->written && (furthest_written == NULL || r->end > furthest_written->end))
@@ -283,7 +303,8 @@ static zcc_status check_apart(zcc_ema *ema, zcc_error *error)
 			continue;
 		uintptr_t at = (uintptr_t)b->ema, from = (uintptr_t)b->param;
 		ranges[n++] = (range){at, at + 4 * (uintptr_t)b->elems, i, true};
-		ranges[n++] = (range){from, from + (uintptr_t)b->elems * (uintptr_t)zcc_dtype_bytes(b->param_dtype), i, false};
+		ranges[n++] = (range){from, from + (uintptr_t)b->elems * (uintptr_t)zcc_dtype_bytes(b->param_dtype), i,
+		                      false};
 	}
 	qsort(ranges, (size_t)n, sizeof *ranges, by_begin);
 	zcc_status status = sweep(ema, ranges, n, error);
@@ -297,10 +318,12 @@ zcc_status zcci_ema_check(zcc_ema *ema, zcc_error *error)
 	for (int32_t i = 0; i < ema->n_buffers; i++) {
 		const zcc_ema_buffer *b = &ema->buffers[i];
 		int32_t found;
-		zcc_status status = expect_place(ema, b->name, "EMA", b->ema, 4 * b->elems, b->ema_place, &found, error);
+		zcc_status status =
+		        expect_place(ema, b->name, "EMA", b->ema, 4 * b->elems, b->ema_place, &found, error);
 		if (status == ZCC_OK)
-			status = expect_place(ema, b->name, "parameter", b->param, b->elems * zcc_dtype_bytes(b->param_dtype), b->param_place, &found,
-			                      error);
+			status =
+			        expect_place(ema, b->name, "parameter", b->param,
+			                     b->elems * zcc_dtype_bytes(b->param_dtype), b->param_place, &found, error);
 		if (status != ZCC_OK)
 			return status;
 	}
@@ -317,7 +340,8 @@ int32_t zcc_ema_count(const zcc_ema *ema)
 zcc_status zcc_ema_buffer_get(const zcc_ema *ema, int32_t index, zcc_ema_buffer *buffer, zcc_error *error)
 {
 	if (index < 0 || index >= ema->n_buffers)
-		return zcci_fail(error, ZCC_EINVAL, 0, "EMA buffer", "buffer %d; there are %d, counted from 0", index, ema->n_buffers);
+		return zcci_fail(error, ZCC_EINVAL, 0, "EMA buffer", "buffer %d; there are %d, counted from 0", index,
+		                 ema->n_buffers);
 	*buffer = ema->buffers[index];
 	return ZCC_OK;
 }
@@ -335,7 +359,8 @@ int64_t zcc_ema_updates(const zcc_ema *ema)
 zcc_status zcc_ema_resume(zcc_ema *ema, int64_t calls, int64_t updates, zcc_error *error)
 {
 	if (updates < 0 || calls < updates)
-		return zcci_fail(error, ZCC_EINVAL, 0, "EMA resume", "%" PRId64 " updates of %" PRId64 " calls; 0 <= updates <= calls is allowed", updates,
+		return zcci_fail(error, ZCC_EINVAL, 0, "EMA resume",
+		                 "%" PRId64 " updates of %" PRId64 " calls; 0 <= updates <= calls is allowed", updates,
 		                 calls);
 	ema->calls = calls;
 	ema->updates = updates;

@@ -25,8 +25,8 @@ struct zcc_ema {
 /* Where the EMA's buffers are, from the first that is not empty; 0 where there is none. */
 int32_t zcci_ema_place(const zcc_ema *ema);
 /* The place of a whole range, which must be the same at both ends. `what` names it in messages. */
-zcc_status zcci_ema_find_place(const zcc_ema *ema, const char *name, const char *what, const void *data, int64_t bytes, int32_t *place,
-                               zcc_error *error);
+zcc_status zcci_ema_find_place(const zcc_ema *ema, const char *name, const char *what, const void *data, int64_t bytes,
+                               int32_t *place, zcc_error *error);
 /* All buffers where they were when they were added, and apart from each other. */
 zcc_status zcci_ema_check(zcc_ema *ema, zcc_error *error);
 

@@ -12,15 +12,19 @@ static zcc_status check_torn(const zcc_ema *ema, const char *operation, zcc_erro
 {
 	if (!ema->torn)
 		return ZCC_OK;
-	return zcci_fail(error, ZCC_EDEVICE, 0, operation, "the EMA is torn: call %" PRId64 " failed when some of its %d buffers were updated; start again "
-	                 "or resume from saved buffers", ema->calls + 1, ema->n_buffers);
+	return zcci_fail(error, ZCC_EDEVICE, 0, operation,
+	                 "the EMA is torn: call %" PRId64
+	                 " failed when some of its %d buffers were updated; start again "
+	                 "or resume from saved buffers",
+	                 ema->calls + 1, ema->n_buffers);
 }
 
 static zcc_status check_stream(const zcc_stream *stream, const char *operation, zcc_error *error)
 {
 	if (stream != NULL)
 		return ZCC_OK;
-	return zcci_fail(error, ZCC_EINVAL, 0, operation, "the buffers are in device memory, and there is no stream to work on");
+	return zcci_fail(error, ZCC_EINVAL, 0, operation,
+	                 "the buffers are in device memory, and there is no stream to work on");
 }
 
 /* What one pass does with a buffer: an update, or the start of an average. */
@@ -130,11 +134,13 @@ static zcc_status check_one(const zcc_ema *ema, int32_t index, int64_t bytes, co
 	if (status != ZCC_OK)
 		return status;
 	if (bytes != 4 * b.elems)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "%" PRId64 " bytes for '%s', which has %" PRId64, bytes, b.name, 4 * b.elems);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "%" PRId64 " bytes for '%s', which has %" PRId64,
+		                 bytes, b.name, 4 * b.elems);
 	int32_t found;
 	status = zcci_ema_find_place(ema, b.name, "EMA", b.ema, bytes, &found, error);
 	if (status == ZCC_OK && found != b.ema_place)
-		status = zcci_fail(error, ZCC_EINVAL, 0, operation, "the EMA buffer of '%s' is not in the place where it was added", b.name);
+		status = zcci_fail(error, ZCC_EINVAL, 0, operation,
+		                   "the EMA buffer of '%s' is not in the place where it was added", b.name);
 	return status;
 }
 
@@ -158,7 +164,8 @@ zcc_status zcc_ema_read(zcc_ema *ema, int32_t index, void *data, int64_t bytes, 
 	return status;
 }
 
-zcc_status zcc_ema_write(zcc_ema *ema, int32_t index, const void *data, int64_t bytes, zcc_stream *stream, zcc_error *error)
+zcc_status zcc_ema_write(zcc_ema *ema, int32_t index, const void *data, int64_t bytes, zcc_stream *stream,
+                         zcc_error *error)
 {
 	zcc_status status = check_one(ema, index, bytes, "EMA write", error);
 	if (status != ZCC_OK || bytes == 0)

@@ -67,18 +67,16 @@ static void destroy(zcc_offload *queue)
 	zcci_free(queue->tickets);
 	zcci_free(queue->lost);
 	zcci_free(queue->slots);
-	zcci_free(queue->unused);
-	zcci_free(queue->largest);
 	zcci_free(queue);
 }
 
 static zcc_status make_slots(zcc_offload *queue, zcc_error *error)
 {
 	int32_t n = queue->options.slots;
+	if (n == 0)
+		return ZCC_OK;
 	queue->slots = zcci_calloc(n, sizeof *queue->slots);
-	queue->unused = zcci_calloc(n, sizeof *queue->unused);
-	queue->largest = zcci_calloc(n, sizeof *queue->largest);
-	if (n > 0 && (queue->slots == NULL || queue->unused == NULL || queue->largest == NULL))
+	if (queue->slots == NULL)
 		return zcci_fail(error, ZCC_ENOMEM, 0, "offload create", "no memory for the table of %d slots", (int)n);
 	return ZCC_OK;
 }

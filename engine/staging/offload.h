@@ -29,7 +29,7 @@ typedef enum zcci_offload_state {
 typedef struct zcci_offload_item {
 	const char *name; /* of the buffer; the queue's */
 	int32_t buffer;
-	int32_t slot;       /* its memory, -1: its own */
+	int32_t slot;       /* with slots: which one it waits for, then has */
 	int64_t generation; /* of the buffer at defer */
 	int64_t offset_bytes;
 	int64_t bytes;
@@ -51,7 +51,8 @@ typedef struct zcci_offload_ticket {
 	int64_t at_bytes;        /* in that item */
 	int64_t next_out;        /* the region that zcc_offload_next gives */
 	zcc_event *ready;        /* the source is written; NULL: it was at defer */
-	bool reserved;           /* has its memory */
+	bool assigned;           /* knows its slots */
+	bool reserved;           /* all its memory is there, or every slot is large enough */
 	bool cancelled;          /* to end when the worker is through with its step */
 	bool reported;           /* its fault has been returned */
 	zcci_offload_state state;
@@ -64,6 +65,7 @@ typedef struct zcci_offload_ticket {
 typedef struct zcci_offload_slot {
 	void *data;
 	int64_t bytes;
+	int64_t need_bytes; /* what a ticket that begins wants of it */
 	int32_t place;
 	bool used;
 } zcci_offload_slot;
@@ -90,12 +92,10 @@ struct zcc_offload {
 	zcci_offload_ticket *busy; /* the worker's; its items are the worker's alone */
 	int64_t last_ticket;
 	int64_t n_pending;
-	int64_t snapshot;       /* of the last defer */
-	int64_t snapshot_bytes; /* all that was deferred under that number */
-	zcci_offload_slot *slots;
-	int32_t n_slots;            /* in use so far, at most options.slots */
-	zcci_offload_slot **unused; /* options.slots of each, to reckon with */
-	int64_t *largest;
+	int64_t snapshot;         /* of the last defer */
+	int64_t snapshot_bytes;   /* all that was deferred under that number */
+	zcci_offload_slot *slots; /* options.slots */
+	int64_t n_turns;          /* regions that have been assigned to slots */
 	zcc_offload_stats stats;
 };
 
@@ -114,10 +114,10 @@ void zcci_offload_use(zcc_offload *queue, zcci_offload_ticket *ticket, int64_t f
 
 /* ---- offload_memory.c ---- */
 
-/* What a ticket needs before its first byte moves. Releases the lock while the pool works. ZCC_OK with queue->stuck
- * set: a slot has to be released first. ZCC_ENOMEM. */
+/* What a ticket needs before its first byte moves, as far as slots are free. Releases the lock while the pool works.
+ * ZCC_ENOMEM. */
 zcc_status zcci_offload_reserve(zcc_offload *queue, zcci_offload_ticket *ticket, zcc_error *error);
-/* Memory for an item of a reserved ticket; false: a slot has to be released first. */
+/* Memory for an item; false: a slot has to be released first. */
 bool zcci_offload_furnish(zcc_offload *queue, zcci_offload_item *item);
 /* Takes it away; what is waiting for a slot goes on. */
 void zcci_offload_strip(zcc_offload *queue, zcci_offload_item *item);

@@ -70,7 +70,6 @@ zcc_status zcci_offload_resolve(const zcc_offload *queue, const zcc_offload_regi
 	*item = (zcci_offload_item){
 	        .name = queue->names.names[number],
 	        .buffer = number,
-	        .slot = -1,
 	        .generation = buffer->generation,
 	        .offset_bytes = offset,
 	        .bytes = bytes < 0 ? buffer->bytes - offset : bytes,

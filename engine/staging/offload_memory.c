@@ -28,12 +28,6 @@ static void give(zcc_offload *queue, void *data, int64_t bytes)
 	zcc_pool_give(queue->pool, data, NULL);
 }
 
-static zcc_status explain(const zcci_offload_ticket *ticket, zcc_status status, zcc_error *error)
-{
-	return zcci_context(error, status, "ticket %lld of %lld regions and %lld bytes, of which none has moved",
-	                    (long long)ticket->number, (long long)ticket->n_items, (long long)ticket->total_bytes);
-}
-
 /* ---- memory of its own for every region ---- */
 
 static zcc_status reserve_all(zcc_offload *queue, zcci_offload_ticket *ticket, zcc_error *error)
@@ -58,36 +52,27 @@ static zcc_status reserve_all(zcc_offload *queue, zcci_offload_ticket *ticket, z
 
 /* ---- slots ---- */
 
-/* The largest regions that have bytes, largest first, at most n; how many there are. */
-static int32_t find_largest(const zcci_offload_ticket *ticket, int64_t *largest, int32_t n)
+/* The n-th region that has bytes goes to slot n modulo the number of slots, so whoever releases regions in order, and
+ * keeps one less than there are slots, never waits in vain. A slot is as large as some region of its own turns, which
+ * are no other slot's: together they are no larger than the largest regions are. */
+static void assign_slots(zcc_offload *queue, zcci_offload_ticket *ticket)
 {
-	int32_t found = 0;
-	for (int64_t i = 0; i < ticket->n_items; i++) {
-		int64_t bytes = ticket->items[i].bytes;
-		if (bytes == 0 || (found == n && bytes <= largest[n - 1]))
-			continue;
-		int32_t at = found < n ? found++ : n - 1;
-		for (; at > 0 && largest[at - 1] < bytes; at--)
-			largest[at] = largest[at - 1];
-		largest[at] = bytes;
-	}
-	return found;
+	for (int64_t i = 0; i < ticket->n_items; i++)
+		if (ticket->items[i].bytes > 0)
+			ticket->items[i].slot = (int32_t)(queue->n_turns++ % queue->options.slots);
+	ticket->assigned = true;
 }
 
-/* The unused slots, largest first; how many there are. */
-static int32_t find_unused(const zcc_offload *queue, zcci_offload_slot **unused)
+/* What the slots have to be for what is left of the ticket. */
+static void find_needs(zcc_offload *queue, const zcci_offload_ticket *ticket)
 {
-	int32_t found = 0;
-	for (int32_t i = 0; i < queue->n_slots; i++) {
-		zcci_offload_slot *slot = &queue->slots[i];
-		if (slot->used)
-			continue;
-		int32_t at = found++;
-		for (; at > 0 && unused[at - 1]->bytes < slot->bytes; at--)
-			unused[at] = unused[at - 1];
-		unused[at] = slot;
+	for (int32_t k = 0; k < queue->options.slots; k++)
+		queue->slots[k].need_bytes = 0;
+	for (int64_t i = ticket->at_item; i < ticket->n_items; i++) {
+		const zcci_offload_item *item = &ticket->items[i];
+		if (item->bytes > 0 && item->data == NULL && queue->slots[item->slot].need_bytes < item->bytes)
+			queue->slots[item->slot].need_bytes = item->bytes;
 	}
-	return found;
 }
 
 /* What the slot had goes back first, so that both are never held together. */
@@ -106,84 +91,105 @@ static zcc_status resize_slot(zcc_offload *queue, zcci_offload_slot *slot, int64
 	return status;
 }
 
-/* The k-th largest unused slot gets as large as the k-th largest region: so the largest region finds one once those
- * before it are released, and each slot is as large as some region, each as another one, so together they are no larger
- * than the largest regions are. */
-static zcc_status reserve_slots(zcc_offload *queue, const zcci_offload_ticket *ticket, zcc_error *error)
+/* The slot that is too small by its needs and has the largest need; -1: none. */
+static int32_t find_small_slot(const zcc_offload *queue, bool used)
 {
-	int32_t room = queue->options.slots;
-	int32_t n_unused = find_unused(queue, queue->unused);
-	int32_t free_slots = n_unused + room - queue->n_slots;
-	int32_t n = find_largest(ticket, queue->largest, free_slots);
-	zcc_status status = ZCC_OK;
-	queue->stuck = free_slots == 0;
-	for (int32_t k = 0; status == ZCC_OK && k < n; k++) {
-		if (k < n_unused && queue->unused[k]->bytes >= queue->largest[k])
-			continue;
-		if (queue->n_slots < room) {
-			status = resize_slot(queue, &queue->slots[queue->n_slots++], queue->largest[k], error);
-		} else {
-			zcci_offload_slot *smallest = queue->unused[n_unused - 1];
-			status = resize_slot(queue, smallest, queue->largest[k], error);
-		}
-		n_unused = find_unused(queue, queue->unused);
+	int32_t found = -1;
+	for (int32_t k = 0; k < queue->options.slots; k++) {
+		const zcci_offload_slot *slot = &queue->slots[k];
+		if (slot->used == used && slot->bytes < slot->need_bytes &&
+		    (found < 0 || slot->need_bytes > queue->slots[found].need_bytes))
+			found = k;
 	}
+	return found;
+}
+
+/* Largest first: the pool then gives each one's memory of the last snapshot back to it, and not to a smaller one. A
+ * slot in use grows when it has been released. */
+static zcc_status reserve_slots(zcc_offload *queue, zcci_offload_ticket *ticket, zcc_error *error)
+{
+	if (!ticket->assigned)
+		assign_slots(queue, ticket);
+	zcc_status status = ZCC_OK;
+	for (;;) {
+		find_needs(queue, ticket);
+		int32_t k = find_small_slot(queue, false);
+		if (k < 0 || status != ZCC_OK)
+			break;
+		status = resize_slot(queue, &queue->slots[k], queue->slots[k].need_bytes, error);
+	}
+	ticket->reserved = find_small_slot(queue, true) < 0;
 	return status;
 }
 
 zcc_status zcci_offload_reserve(zcc_offload *queue, zcci_offload_ticket *ticket, zcc_error *error)
 {
-	bool in_slots = queue->options.slots > 0;
-	zcc_status status = in_slots ? reserve_slots(queue, ticket, error) : reserve_all(queue, ticket, error);
-	if (status != ZCC_OK)
-		return explain(ticket, status, error);
-	ticket->reserved = !queue->stuck;
-	return ZCC_OK;
+	zcc_status status;
+	if (queue->options.slots > 0) {
+		status = reserve_slots(queue, ticket, error);
+	} else {
+		status = reserve_all(queue, ticket, error);
+		ticket->reserved = true;
+	}
+	if (status != ZCC_OK && ticket->copied_bytes == 0)
+		zcci_context(error, status, "%lld regions and %lld bytes, of which none has moved",
+		             (long long)ticket->n_items, (long long)ticket->total_bytes);
+	return status;
+}
+
+static bool fits(const zcci_offload_slot *slot, const zcci_offload_item *item)
+{
+	return !slot->used && slot->bytes >= item->bytes;
 }
 
 bool zcci_offload_furnish(zcc_offload *queue, zcci_offload_item *item)
 {
 	if (item->bytes == 0 || item->data != NULL)
 		return true;
-	int32_t found = -1;
-	for (int32_t i = 0; i < queue->n_slots; i++) {
-		const zcci_offload_slot *slot = &queue->slots[i];
-		if (!slot->used && slot->bytes >= item->bytes && (found < 0 || slot->bytes < queue->slots[found].bytes))
-			found = i;
+	int32_t k = item->slot;
+	/* Where regions are not released in order: the smallest that will do. */
+	if (!fits(&queue->slots[k], item)) {
+		k = -1;
+		for (int32_t i = 0; i < queue->options.slots; i++)
+			if (fits(&queue->slots[i], item) && (k < 0 || queue->slots[i].bytes < queue->slots[k].bytes))
+				k = i;
 	}
-	if (found < 0)
+	if (k < 0)
 		return false;
-	queue->slots[found].used = true;
-	item->slot = found;
-	item->data = queue->slots[found].data;
-	item->place = queue->slots[found].place;
+	queue->slots[k].used = true;
+	item->slot = k;
+	item->data = queue->slots[k].data;
+	item->place = queue->slots[k].place;
 	return true;
 }
 
 void zcci_offload_rest(zcc_offload *queue)
 {
-	for (int32_t i = 0; i < queue->n_slots; i++)
-		if (queue->slots[i].used)
+	if (queue->slots == NULL)
+		return;
+	for (int32_t k = 0; k < queue->options.slots; k++)
+		if (queue->slots[k].used)
 			return;
-	for (int32_t i = 0; i < queue->n_slots; i++)
-		if (queue->slots[i].data != NULL)
-			give(queue, queue->slots[i].data, queue->slots[i].bytes);
-	queue->n_slots = 0;
+	for (int32_t k = 0; k < queue->options.slots; k++) {
+		if (queue->slots[k].data != NULL)
+			give(queue, queue->slots[k].data, queue->slots[k].bytes);
+		queue->slots[k] = (zcci_offload_slot){0};
+	}
+	queue->n_turns = 0;
 }
 
 void zcci_offload_strip(zcc_offload *queue, zcci_offload_item *item)
 {
 	if (item->data == NULL)
 		return;
-	if (item->slot < 0) {
-		give(queue, item->data, item->bytes);
-	} else {
+	if (queue->options.slots > 0) {
 		queue->slots[item->slot].used = false;
 		queue->stuck = false;
 		pthread_cond_signal(&queue->work);
+	} else {
+		give(queue, item->data, item->bytes);
 	}
 	item->data = NULL;
-	item->slot = -1;
 	if (queue->n_pending == 0)
 		zcci_offload_rest(queue);
 }

@@ -166,17 +166,17 @@ static zcc_status run_chunk(zcc_offload *queue, zcci_offload_ticket *ticket, zcc
 
 /* ---- the thread ---- */
 
-/* One step of a ticket: its memory, or a chunk. */
+/* One step of a ticket: a chunk, and its memory where that is missing. */
 static zcc_status run(zcc_offload *queue, zcci_offload_ticket *ticket, zcc_error *error)
 {
 	zcc_status status = ZCC_OK;
-	if (ticket->copied_bytes == 0)
-		status = zcci_offload_check_stale(queue, ticket, error);
-	if (status != ZCC_OK)
-		return status;
 	if (!ticket->reserved)
-		return zcci_offload_reserve(queue, ticket, error);
-	status = run_chunk(queue, ticket, error);
+		status = zcci_offload_reserve(queue, ticket, error);
+	/* All of it before the first byte; a chunk looks at its own regions only. */
+	if (status == ZCC_OK && ticket->copied_bytes == 0)
+		status = zcci_offload_check_stale(queue, ticket, error);
+	if (status == ZCC_OK && !ticket->cancelled && !queue->closing)
+		status = run_chunk(queue, ticket, error);
 	if (status == ZCC_OK && queue->options.check && ticket->at_item == ticket->n_items)
 		status = zcci_offload_check_after(queue, ticket, error);
 	return status;

@@ -18,7 +18,8 @@ void zcci_runs_clear(zcci_runs *runs);
 
 /* Elements [begin, end) of a run, inside one chunk. */
 typedef void zcci_runs_body(void *context, int32_t run, int64_t begin, int64_t end);
-/* All chunks of all runs, over the thread pool; returns when all are done. The cut does not depend on the number of threads. */
+/* All chunks of all runs, over the thread pool; returns when all are done. The cut does not depend on the number of
+ * threads. */
 void zcci_runs_each(const zcci_runs *runs, zcci_runs_body *body, void *context);
 
 #endif

@@ -124,6 +124,23 @@ function Copyback:gradients(pieces, given)
 	zffi.check(lib.zcc_copyback_gradients(self:pointer(), list, #pieces, opts.accumulate and 1 or 0, err), err)
 end
 
+--- optimizer:step(lr, grad_scale) (zcc.adamw) whose results go straight to the device: targets[i] is for the i-th
+--- parameter that was added, a buffer or { buffer, offset in bytes }.
+function Copyback:adamw(optimizer, targets, lr, grad_scale)
+	local handle, n, err = optimizer:pointer(), #targets, zffi.new_error()
+	local list, buffer = ffi.new("void *[?]", math.max(n, 1)), ffi.new("zcc_adamw_buffer")
+	for i, target in ipairs(targets) do
+		zffi.check(lib.zcc_adamw_buffer_get(handle, i - 1, buffer, err), err)
+		local bytes = zffi.number(buffer.elems, "elements") * self.elem_bytes
+		local offset = 0
+		if target[1] then
+			target, offset = target[1], target[2] or 0
+		end
+		list[i - 1] = address(target, offset, bytes, ("target %d, of '%s'"):format(i, zffi.string(buffer.name)))
+	end
+	zffi.check(lib.zcc_copyback_adamw(self:pointer(), handle, list, n, lr, grad_scale or 1, err), err)
+end
+
 --- Gives the two staging buffers back until the next use.
 function Copyback:release()
 	local err = zffi.new_error()

@@ -185,6 +185,11 @@ function Stream:test()
 	return done
 end
 
+--- Keeps an object that holds operands alive until the stream has been waited for.
+function Stream:keep(holder)
+	self.flight.buffers[holder] = true
+end
+
 --- What is submitted from now on runs after the event's last record so far.
 function Stream:wait_event(event)
 	local err = zffi.new_error()

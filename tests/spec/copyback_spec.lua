@@ -1,5 +1,6 @@
 -- Copy-back as Lua sees it. $ZCC_SEED gives the order of the shuffle again.
 
+local adamw = require "zcc.adamw"
 local copyback = require "zcc.copyback"
 local device = require "zcc.device"
 local pool = require "zcc.pool"
@@ -98,6 +99,33 @@ for _, name in ipairs{ "host", "late:host,lazy", "late:host,eager", ("late:host,
 			assert.are.equal(upper_halves(values, n), fetch(target))
 			assert.are.equal(n, c:stats().direct_elems)
 			assert.are.equal(0, c:stats().buffer_bytes)
+			c:close()
+		end)
+
+		it("takes_the_results_of_an_optimizer_step", function()
+			local n, c = 500, copyback{ device = d, buffer_elems = 64 }
+			local function optimizer(out)
+				local made = adamw.create{ weight_decay = 0.1 }
+				for i = 1, 2 do
+					made:add{ name = "parameter " .. i, elems = n, master = master(n, 0.01 * i), exp_avg = store.buffer(4 * n),
+						exp_avg_sq = store.buffer(4 * n), grad = master(n, 0.3), out = out, out_offset = out and (i - 1) * 2 * n or 0 }
+				end
+				return made
+			end
+			local out, target = store.buffer(4 * n), d:malloc(4 * n)
+			local fused, separate = optimizer(), optimizer(out)
+			for step = 1, 2 do
+				c:adamw(fused, { target, { target, 2 * n } }, 1e-2, 0.5)
+				separate:step(1e-2, 0.5)
+				assert.are.equal(step, fused:steps())
+				assert.are.equal(ffi.string(out:at(0, 4 * n), 4 * n), fetch(target))
+			end
+			assert.are.equal(4, c:stats().staged_pieces)
+			local why = fault_of(c.adamw, c, fused, { target, { target, 2 * n + 2 } }, 1e-2)
+			assert.is_truthy(why.message:find("1000 bytes at 1002 of a device buffer of 2000", 1, true), why.message)
+			why = fault_of(c.adamw, c, fused, { target }, 1e-2)
+			assert.is_truthy(why.message:find("1 targets for 2 buffers", 1, true), why.message)
+			assert.are.equal(2, fused:steps())
 			c:close()
 		end)
 

@@ -1,5 +1,5 @@
-/* Sums of products of floats as integers of 736 bits, exact, and rounded to the nearest float, ties to even: no floating-point operation
- * takes part. */
+/* Sums of products of floats as integers of 736 bits, exact, and rounded to the nearest float, ties to even: no
+ * floating-point operation takes part. */
 #ifndef TEST_EXACT_H
 #define TEST_EXACT_H
 
@@ -7,7 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* value = sum of digit[i] * 2^(32 i - 320); digits may be negative until carried. Products of floats lie from 2^-298 to 2^256. */
+/* value = sum of digit[i] * 2^(32 i - 320); digits may be negative until carried. Products of floats lie from 2^-298 to
+ * 2^256. */
 enum { EXACT_DIGITS = 23, EXACT_LOW = 320 };
 typedef struct exact {
 	int64_t digit[EXACT_DIGITS];

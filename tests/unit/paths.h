@@ -39,10 +39,11 @@ static inline uint32_t bits_of(float value)
 
 /* Zeros, denormals, both ends of the range, infinities, NaNs quiet and not with payloads, ties of BF16 and F16. */
 static const uint32_t odd_f32[] = {
-	0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007fffff, 0x807fffff, 0x00800000, 0x80800000, 0x00018000, 0x80008001,
-	0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, 0x7f800001, 0xff800001, 0x7fc00000, 0xffc00000, 0x7fc12345, 0xffffffff,
-	0x7fbfffff, 0x7f80ffff, 0x3f808000, 0x3f818000, 0x3f808001, 0x3f801000, 0x3f803000, 0x3f800000, 0xbf800000, 0x38800000,
-	0x387fc000, 0x33000000, 0x33000001, 0x33800000, 0x477fe000, 0x477ff000, 0x477fefff, 0x00008000, 0x7f7f8000, 0x7f7f7fff,
+        0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007fffff, 0x807fffff, 0x00800000, 0x80800000,
+        0x00018000, 0x80008001, 0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, 0x7f800001, 0xff800001,
+        0x7fc00000, 0xffc00000, 0x7fc12345, 0xffffffff, 0x7fbfffff, 0x7f80ffff, 0x3f808000, 0x3f818000,
+        0x3f808001, 0x3f801000, 0x3f803000, 0x3f800000, 0xbf800000, 0x38800000, 0x387fc000, 0x33000000,
+        0x33000001, 0x33800000, 0x477fe000, 0x477ff000, 0x477fefff, 0x00008000, 0x7f7f8000, 0x7f7f7fff,
 };
 enum { N_ODD = sizeof odd_f32 / sizeof *odd_f32 };
 
@@ -63,7 +64,9 @@ static inline uint32_t random_f32(void)
 static inline void put_random(void *target, int32_t dtype, int64_t i)
 {
 	uint32_t bits = random_f32();
-	uint16_t half = (uint16_t)(dtype == ZCC_BF16 ? bits >> 16 : (bits & 7) == 0 ? bits >> 8 : (bits >> 13 & 0x3ff) | 0x3400 | bits >> 31 << 15);
+	uint16_t half = (uint16_t)(dtype == ZCC_BF16 ? bits >> 16
+	                           : (bits & 7) == 0 ? bits >> 8
+	                                             : (bits >> 13 & 0x3ff) | 0x3400 | bits >> 31 << 15);
 	if (dtype == ZCC_F32)
 		memcpy((char *)target + 4 * i, &bits, 4);
 	else
@@ -71,6 +74,8 @@ static inline void put_random(void *target, int32_t dtype, int64_t i)
 }
 
 /* for (…) over all paths that this machine has; ends with the best one. */
-#define FOR_EACH_PATH(path) for (int32_t path = ZCCI_CPU_PLAIN; path < ZCCI_CPU_PATHS; path++) if (zcci_cpu_force(path))
+#define FOR_EACH_PATH(path)                                                                                            \
+	for (int32_t path = ZCCI_CPU_PLAIN; path < ZCCI_CPU_PATHS; path++)                                             \
+		if (zcci_cpu_force(path))
 
 #endif

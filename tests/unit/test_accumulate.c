@@ -49,7 +49,9 @@ static void sums_are_exact_and_rounded_once(void **state)
 					exact_add(&sum, old[i]);
 					exact_add(&sum, wide[i]);
 					/* Two zeros of one sign keep it; any other sum of 0 is plus. */
-					uint32_t zero = bits_of(old[i]) == 0x80000000 && bits_of(wide[i]) == 0x80000000 ? 0x80000000 : 0;
+					uint32_t zero = bits_of(old[i]) == 0x80000000 && bits_of(wide[i]) == 0x80000000
+					                        ? 0x80000000
+					                        : 0;
 					uint32_t wanted = exact_round(sum);
 					assert_int_equal(got, wanted == 0 ? zero : wanted);
 				}
@@ -66,7 +68,8 @@ static void every_length_and_alignment_gives_the_same_bits_on_every_path(void **
 		for (int64_t count = 0; count <= 70; count++)
 			for (size_t shift = 0; shift < 33; shift += 1 + shift / 5) {
 				char start[ROOM], wanted[ROOM], got[ROOM];
-				size_t bytes = (size_t)(count * zcc_dtype_bytes(dtypes[k])), source_shift = (shift * 7) % 33;
+				size_t bytes = (size_t)(count * zcc_dtype_bytes(dtypes[k])),
+				       source_shift = (shift * 7) % 33;
 				char *source = malloc(bytes + source_shift + 1);
 				memset(start, 0x5a, ROOM);
 				for (int64_t i = 0; i < count; i++) {
@@ -75,12 +78,14 @@ static void every_length_and_alignment_gives_the_same_bits_on_every_path(void **
 				}
 				zcci_cpu_force(ZCCI_CPU_PLAIN);
 				memcpy(wanted, start, ROOM);
-				zcci_accumulate((float *)(void *)(wanted + GUARD + shift), source + source_shift, dtypes[k], count);
+				zcci_accumulate((float *)(void *)(wanted + GUARD + shift), source + source_shift,
+				                dtypes[k], count);
 				assert_memory_equal(wanted, start, GUARD + shift);
 				FOR_EACH_PATH(path)
 				{
 					memcpy(got, start, ROOM);
-					zcci_accumulate((float *)(void *)(got + GUARD + shift), source + source_shift, dtypes[k], count);
+					zcci_accumulate((float *)(void *)(got + GUARD + shift), source + source_shift,
+					                dtypes[k], count);
 					assert_memory_equal(got, wanted, ROOM);
 				}
 				free(source);
@@ -90,8 +95,8 @@ static void every_length_and_alignment_gives_the_same_bits_on_every_path(void **
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(sums_are_exact_and_rounded_once),
-		cmocka_unit_test(every_length_and_alignment_gives_the_same_bits_on_every_path),
+	        cmocka_unit_test(sums_are_exact_and_rounded_once),
+	        cmocka_unit_test(every_length_and_alignment_gives_the_same_bits_on_every_path),
 	};
 	return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -45,14 +45,13 @@ static reference reference_step(reference r, double grad, settings s, int step)
 	return r;
 }
 
-/* u = 2^-24 is the largest relative error of a rounding; what double precision adds is 2^-29 of that. Counting roundings, those of the
- * constants included:
- *   m' = fma(w, g - m, m)      u |m'| + w |g - m| (u for the difference, u for w)
- *   v' = fma(w g, g, b v)      all terms positive: 3 u v' (u for w or b, u for the product, u for the sum)
- *   D = sqrt(v') / root + eps  1.5 u from v', then one u each for sqrt, root, the division, eps, the sum: below 6.5 u D
- *   q = s m' / D               u for s, u for the product, 6.5 u from D, u for the division: 9.5 u |q|, and |q| times the relative error of m'
- *   p' = p keep - q            u |p| for keep, u |p| for the product, u |p'|
- * One hundredth more covers the products of these. Below 2^-126 a rounding may be off by half of 2^-149 instead. */
+/* u = 2^-24 is the largest relative error of a rounding; what double precision adds is 2^-29 of that. Counting
+ * roundings, those of the constants included: m' = fma(w, g - m, m)      u |m'| + w |g - m| (u for the difference, u
+ * for w) v' = fma(w g, g, b v)      all terms positive: 3 u v' (u for w or b, u for the product, u for the sum) D =
+ * sqrt(v') / root + eps  1.5 u from v', then one u each for sqrt, root, the division, eps, the sum: below 6.5 u D q = s
+ * m' / D               u for s, u for the product, 6.5 u from D, u for the division: 9.5 u |q|, and |q| times the
+ * relative error of m' p' = p keep - q            u |p| for keep, u |p| for the product, u |p'| One hundredth more
+ * covers the products of these. Below 2^-126 a rounding may be off by half of 2^-149 instead. */
 static void check_step(reference before, reference after, double grad, settings s, int step, float p, float m, float v)
 {
 	const double u = 0x1p-24 * 1.01, least = 0x1p-149;
@@ -67,19 +66,21 @@ static void check_step(reference before, reference after, double grad, settings 
 	double exact = before.p * (1 - s.lr * s.decay) - size * (double)m / d;
 	assert_true(fabs(p - exact) <= u * (2 * fabs(before.p) + fabs((double)p) + 9.5 * q) + 4 * least);
 	/* And from end to end. */
-	assert_true(fabs(p - after.p) <= u * (2 * fabs(before.p) + fabs((double)p) + 9.5 * q) + size * m_error / d + q * 1.6 * v_error / (after.v + least) + 4 * least);
+	assert_true(fabs(p - after.p) <= u * (2 * fabs(before.p) + fabs((double)p) + 9.5 * q) + size * m_error / d +
+	                                         q * 1.6 * v_error / (after.v + least) + 4 * least);
 }
 
-/* Elements of very different gradients, from 1e-9 (where eps decides) to 1e3, over 3000 steps with changing learning rates. */
+/* Elements of very different gradients, from 1e-9 (where eps decides) to 1e3, over 3000 steps with changing learning
+ * rates. */
 static void every_step_is_within_its_roundings_of_double_precision(void **state)
 {
 	(void)state;
 	enum { N = 37, STEPS = 3000 };
 	const settings base[] = {
-		{1e-3, 0.9, 0.999, 1e-8, 0.01, 1},
-		{3e-4, 0.9, 0.95, 1e-8, 0.1, 0.5},
-		{1e-2, 0.95, 0.9999, 1e-6, 0, 1.0 / 3},
-		{0, 0, 0, 1e-8, 0.1, 1},
+	        {1e-3, 0.9, 0.999, 1e-8, 0.01, 1},
+	        {3e-4, 0.9, 0.95, 1e-8, 0.1, 0.5},
+	        {1e-2, 0.95, 0.9999, 1e-6, 0, 1.0 / 3},
+	        {0, 0, 0, 1e-8, 0.1, 1},
 	};
 	FOR_EACH_PATH(path)
 	{
@@ -96,22 +97,27 @@ static void every_step_is_within_its_roundings_of_double_precision(void **state)
 					before[i] = (reference){p[i], m[i], v[i]};
 					grad[i] = (float)((2 * uniform() - 0.8) * pow(10, i % 13 - 9));
 				}
-				zcci_adamw_prepare(&numbers, s.lr, s.beta1, s.beta2, s.eps, s.decay, s.grad_scale, step);
+				zcci_adamw_prepare(&numbers, s.lr, s.beta1, s.beta2, s.eps, s.decay, s.grad_scale,
+				                   step);
 				zcci_adamw(&numbers, p, m, v, grad, ZCC_F32, NULL, 0, N);
 				for (int i = 0; i < N; i++) {
-					/* The product with grad_scale rounds too, as the scale itself does: take the gradient that the definition says it is. */
-					double given = (double)(float)((float)grad[i] * (float)s.grad_scale) / s.grad_scale;
-					check_step(before[i], reference_step(before[i], given, s, step), given, s, step, p[i], m[i], v[i]);
+					/* The product with grad_scale rounds too, as the scale itself does: take the
+					 * gradient that the definition says it is. */
+					double given =
+					        (double)(float)((float)grad[i] * (float)s.grad_scale) / s.grad_scale;
+					check_step(before[i], reference_step(before[i], given, s, step), given, s, step,
+					           p[i], m[i], v[i]);
 				}
 			}
 		}
 	}
 }
 
-/* The whole way in double precision beside it. A step is at most lr / (1 - beta1) (|m| <= (1 - beta1) sum beta1^k |g_k|, sqrt(v) alike), in truth about lr,
- * and wrong by at most 9.5 u + half the relative error of v, which grows by 3 u a step up to 3 u / (1 - beta2) = 3000 u; the constants' own
- * rounding adds as much. After T steps that is at most T lr 6000 u + 3 T u |p|; with T = 4000, lr = 1e-3, |p| < 5 it is below 5e-3. Without
- * bias correction the first hundred steps alone move p by 3e-2 too far, with coupled decay p ends 0.1 off. */
+/* The whole way in double precision beside it. A step is at most lr / (1 - beta1) (|m| <= (1 - beta1) sum beta1^k
+ * |g_k|, sqrt(v) alike), in truth about lr, and wrong by at most 9.5 u + half the relative error of v, which grows by 3
+ * u a step up to 3 u / (1 - beta2) = 3000 u; the constants' own rounding adds as much. After T steps that is at most T
+ * lr 6000 u + 3 T u |p|; with T = 4000, lr = 1e-3, |p| < 5 it is below 5e-3. Without bias correction the first hundred
+ * steps alone move p by 3e-2 too far, with coupled decay p ends 0.1 off. */
 static void a_whole_training_stays_beside_double_precision(void **state)
 {
 	(void)state;
@@ -135,7 +141,8 @@ static void a_whole_training_stays_beside_double_precision(void **state)
 	}
 }
 
-/* First step from rest: the update is lr * sign(g), whatever the size of the gradient; decay is lr * weight_decay of the parameter. */
+/* First step from rest: the update is lr * sign(g), whatever the size of the gradient; decay is lr * weight_decay of
+ * the parameter. */
 static void the_first_step_is_the_learning_rate(void **state)
 {
 	(void)state;
@@ -203,8 +210,9 @@ static void compare(int64_t count, int32_t grad_dtype, int32_t out_dtype, size_t
 		zcci_adamw(&numbers, in(s, 0), in(s, 1), in(s, 2), in(s, 3), grad_dtype, in(s, 4), out_dtype, count);
 		for (int k = 0; k < 5; k++)
 			if (memcmp(s->memory[k], wanted.memory[k], wanted.bytes[k]) != 0)
-				fail_msg("%s: array %d differs: %lld elements, gradient %s, result %s, shift %zu", zcci_cpu_path_name(path), k,
-				         (long long)count, zcc_dtype_name(grad_dtype), zcc_dtype_name(out_dtype), shift);
+				fail_msg("%s: array %d differs: %lld elements, gradient %s, result %s, shift %zu",
+				         zcci_cpu_path_name(path), k, (long long)count, zcc_dtype_name(grad_dtype),
+				         zcc_dtype_name(out_dtype), shift);
 	}
 	/* The gradient is only read, the result is the rounded master, and nothing around was touched. */
 	assert_memory_equal(wanted.memory[3], start.memory[3], start.bytes[3]);
@@ -213,9 +221,11 @@ static void compare(int64_t count, int32_t grad_dtype, int32_t out_dtype, size_t
 	assert_memory_equal(cast, in(&wanted, 4), (size_t)(count * zcc_dtype_bytes(out_dtype)));
 	free(cast);
 	for (int k = 0; k < 5; k++) {
-		size_t head = GUARD + wanted.shift[k], data = (size_t)count * (k < 3 ? 4 : (size_t)zcc_dtype_bytes(k == 3 ? grad_dtype : out_dtype));
+		size_t head = GUARD + wanted.shift[k],
+		       data = (size_t)count * (k < 3 ? 4 : (size_t)zcc_dtype_bytes(k == 3 ? grad_dtype : out_dtype));
 		assert_memory_equal(wanted.memory[k], start.memory[k], head);
-		assert_memory_equal(wanted.memory[k] + head + data, start.memory[k] + head + data, start.bytes[k] - head - data);
+		assert_memory_equal(wanted.memory[k] + head + data, start.memory[k] + head + data,
+		                    start.bytes[k] - head - data);
 	}
 	drop(&wanted);
 	drop(&got);
@@ -239,7 +249,8 @@ static void large_results_have_the_same_bits_on_every_path(void **state)
 	for (int g = 0; g < 3; g++)
 		for (int o = 0; o < 3; o++)
 			for (size_t shift = 0; shift < 5; shift++)
-				compare((256 << 10) / zcc_dtype_bytes(dtypes[o]) + (int64_t)(shift % 3) * 17 - 1, dtypes[g], dtypes[o], shift);
+				compare((256 << 10) / zcc_dtype_bytes(dtypes[o]) + (int64_t)(shift % 3) * 17 - 1,
+				        dtypes[g], dtypes[o], shift);
 }
 
 static void nans_come_out_as_one_nan(void **state)
@@ -268,12 +279,12 @@ static void nans_come_out_as_one_nan(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_step_is_within_its_roundings_of_double_precision),
-		cmocka_unit_test(a_whole_training_stays_beside_double_precision),
-		cmocka_unit_test(the_first_step_is_the_learning_rate),
-		cmocka_unit_test(every_length_and_alignment_gives_the_same_bits_on_every_path),
-		cmocka_unit_test(large_results_have_the_same_bits_on_every_path),
-		cmocka_unit_test(nans_come_out_as_one_nan),
+	        cmocka_unit_test(every_step_is_within_its_roundings_of_double_precision),
+	        cmocka_unit_test(a_whole_training_stays_beside_double_precision),
+	        cmocka_unit_test(the_first_step_is_the_learning_rate),
+	        cmocka_unit_test(every_length_and_alignment_gives_the_same_bits_on_every_path),
+	        cmocka_unit_test(large_results_have_the_same_bits_on_every_path),
+	        cmocka_unit_test(nans_come_out_as_one_nan),
 	};
 	return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -48,7 +48,8 @@ static void compare(int pair, int64_t count, size_t in_shift, size_t out_shift)
 	int32_t to = pairs[pair].to, from = pairs[pair].from;
 	size_t in_bytes = (size_t)(count * zcc_dtype_bytes(from)), out_bytes = (size_t)(count * zcc_dtype_bytes(to));
 	/* Exactly as large as it is, so that a sanitizer sees a read past the end. */
-	char *in = malloc(in_shift + in_bytes + 1), *wanted = malloc(out_bytes + 2 * GUARD + 64), *out = malloc(out_bytes + 2 * GUARD + 64);
+	char *in = malloc(in_shift + in_bytes + 1), *wanted = malloc(out_bytes + 2 * GUARD + 64),
+	     *out = malloc(out_bytes + 2 * GUARD + 64);
 	for (int64_t i = 0; i < count; i++)
 		put_random(in + in_shift, from, i);
 	memset(wanted, 0x5a, out_bytes + 2 * GUARD + 64);
@@ -59,8 +60,8 @@ static void compare(int pair, int64_t count, size_t in_shift, size_t out_shift)
 		memset(out, 0x5a, out_bytes + 2 * GUARD + 64);
 		zcci_convert(out + GUARD + out_shift, to, in + in_shift, from, 1, count);
 		if (memcmp(out, wanted, out_bytes + 2 * GUARD + 64) != 0)
-			fail_msg("%s: %s from %s, %lld elements, shifts %zu and %zu", zcci_cpu_path_name(path), zcc_dtype_name(to),
-			         zcc_dtype_name(from), (long long)count, in_shift, out_shift);
+			fail_msg("%s: %s from %s, %lld elements, shifts %zu and %zu", zcci_cpu_path_name(path),
+			         zcc_dtype_name(to), zcc_dtype_name(from), (long long)count, in_shift, out_shift);
 	}
 	free(in);
 	free(wanted);
@@ -80,7 +81,8 @@ static void every_length_and_alignment_gives_the_same_bits_on_every_path(void **
 static void large_casts_give_the_same_bits_on_every_path(void **state)
 {
 	(void)state;
-	const int64_t block = 32768, counts[] = {block - 1, block + 31, block + 32, block + 63, 2 * block + 31, 2 * block + 32, 3 * block + 77};
+	const int64_t block = 32768, counts[] = {block - 1,      block + 31,     block + 32,    block + 63,
+	                                         2 * block + 31, 2 * block + 32, 3 * block + 77};
 	for (int pair = 0; pair < N_PAIRS; pair++)
 		for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
 			const size_t shifts[] = {0, 1, 2, 4, 30, 32, 62, 63};
@@ -113,7 +115,8 @@ static void f32_narrows_alike_on_every_path_all_through_its_range(void **state)
 	(void)state;
 	static uint32_t in[65536];
 	static uint16_t wanted[65536], out[65536];
-	const uint32_t low[] = {0x0000, 0x0001, 0x0fff, 0x1000, 0x1001, 0x1fff, 0x2000, 0x3000, 0x7fff, 0x8000, 0x8001, 0xf000, 0xffff};
+	const uint32_t low[] = {0x0000, 0x0001, 0x0fff, 0x1000, 0x1001, 0x1fff, 0x2000,
+	                        0x3000, 0x7fff, 0x8000, 0x8001, 0xf000, 0xffff};
 	for (size_t k = 0; k < sizeof low / sizeof *low; k++) {
 		for (uint32_t i = 0; i < 65536; i++)
 			in[i] = i << 16 | low[k];
@@ -139,7 +142,8 @@ static void a_thread_that_flushes_denormals_gets_the_same_bits_and_keeps_its_mod
 	{
 		zcci_convert(wanted, ZCC_F32, halves, ZCC_F16, 1, 16);
 		assert_int_equal(wanted[0], 0x33800000);
-		unsigned usual = _mm_getcsr(), flushing = (usual & ~0x3fu) | 0x8040 | 0x6000; /* and rounds toward zero */
+		unsigned usual = _mm_getcsr(),
+		         flushing = (usual & ~0x3fu) | 0x8040 | 0x6000; /* and rounds toward zero */
 		_mm_setcsr(flushing);
 		zcci_convert(out, ZCC_F32, halves, ZCC_F16, 1, 16);
 		unsigned after = _mm_getcsr();
@@ -163,13 +167,13 @@ int main(void)
 {
 	printf("the best path here is %s\n", zcci_cpu_path_name(zcci_cpu_best()));
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(f32_to_bf16_rounds_as_published_cases_say_on_every_path),
-		cmocka_unit_test(every_length_and_alignment_gives_the_same_bits_on_every_path),
-		cmocka_unit_test(large_casts_give_the_same_bits_on_every_path),
-		cmocka_unit_test(all_bit_patterns_of_a_half_widen_alike_on_every_path),
-		cmocka_unit_test(f32_narrows_alike_on_every_path_all_through_its_range),
-		cmocka_unit_test(a_thread_that_flushes_denormals_gets_the_same_bits_and_keeps_its_mode),
-		cmocka_unit_test(a_path_that_is_none_is_refused),
+	        cmocka_unit_test(f32_to_bf16_rounds_as_published_cases_say_on_every_path),
+	        cmocka_unit_test(every_length_and_alignment_gives_the_same_bits_on_every_path),
+	        cmocka_unit_test(large_casts_give_the_same_bits_on_every_path),
+	        cmocka_unit_test(all_bit_patterns_of_a_half_widen_alike_on_every_path),
+	        cmocka_unit_test(f32_narrows_alike_on_every_path_all_through_its_range),
+	        cmocka_unit_test(a_thread_that_flushes_denormals_gets_the_same_bits_and_keeps_its_mode),
+	        cmocka_unit_test(a_path_that_is_none_is_refused),
 	};
 	return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -15,10 +15,10 @@
 
 static zcc_error error;
 
-#define MUST(call) \
-	do { \
-		if ((call) != ZCC_OK) \
-			fail_msg("%s: %s", #call, error.message); \
+#define MUST(call)                                                                                                     \
+	do {                                                                                                           \
+		if ((call) != ZCC_OK)                                                                                  \
+			fail_msg("%s: %s", #call, error.message);                                                      \
 	} while (0)
 
 static int setup(void **state)
@@ -179,7 +179,8 @@ static void check(set *s)
 	for (int i = 0; i < N; i++) {
 		MUST(zcc_ema_read(s->ema, i, s->average[i], 4 * sizes[i], s->stream, &error));
 		if (memcmp(s->average[i], s->wanted[i], 4 * (size_t)sizes[i]) != 0)
-			fail_msg("buffer %d of %lld elements differs on %s", i, (long long)sizes[i], zcc_device_name(s->device));
+			fail_msg("buffer %d of %lld elements differs on %s", i, (long long)sizes[i],
+			         zcc_device_name(s->device));
 	}
 }
 
@@ -514,8 +515,10 @@ static void overlapping_buffers_are_refused_and_tied_parameters_are_not(void **s
 		float *average;
 		const float *param;
 		bool fine;
-	} cases[] = {{memory + 10, param, true},        {memory + 9, param, false}, {memory, param, false}, {param + 15, param + 10, false},
-	             {memory + 20, memory + 9, false}, {memory + 20, memory + 30, true}, {memory + 20, memory + 29, false}};
+	} cases[] = {{memory + 10, param, true},       {memory + 9, param, false},
+	             {memory, param, false},           {param + 15, param + 10, false},
+	             {memory + 20, memory + 9, false}, {memory + 20, memory + 30, true},
+	             {memory + 20, memory + 29, false}};
 	for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
 		set s = {.device = open_device(0)};
 		zcc_ema *ema = new_ema(&s, 1);
@@ -628,7 +631,8 @@ static void every_failed_allocation_is_reported_and_leaks_nothing(void **state)
 	zcc_device_close(device);
 }
 
-/* Work that a device refuses in the middle leaves some buffers ahead of others: said, and refused until it is put right. */
+/* Work that a device refuses in the middle leaves some buffers ahead of others: said, and refused until it is put
+ * right. */
 static void a_torn_ema_refuses_updates_until_it_is_resumed(void **state)
 {
 	(void)state;
@@ -669,21 +673,21 @@ static void a_torn_ema_refuses_updates_until_it_is_resumed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(many_buffers_average_as_the_definition_says_with_any_number_of_threads),
-		cmocka_unit_test(buffers_of_a_device_are_averaged_on_its_stream),
-		cmocka_unit_test(only_every_interval_th_call_updates),
-		cmocka_unit_test(ten_steps_equal_five_and_five_after_resuming),
-		cmocka_unit_test(thousands_of_updates_leave_every_buffer_where_it_was),
-		cmocka_unit_test(parameters_on_their_way_to_the_host_are_waited_for),
-		cmocka_unit_test(an_average_in_fewer_bits_is_refused_with_the_reason),
-		cmocka_unit_test(a_buffer_in_another_place_than_declared_is_refused_by_name_and_both_places),
-		cmocka_unit_test(a_buffer_that_left_its_place_stops_the_update_before_anything_is_written),
-		cmocka_unit_test(freed_device_memory_is_an_error_that_names_the_buffer),
-		cmocka_unit_test(device_buffers_need_a_stream),
-		cmocka_unit_test(overlapping_buffers_are_refused_and_tied_parameters_are_not),
-		cmocka_unit_test(nonsense_is_refused_with_the_numbers),
-		cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
-		cmocka_unit_test(a_torn_ema_refuses_updates_until_it_is_resumed),
+	        cmocka_unit_test(many_buffers_average_as_the_definition_says_with_any_number_of_threads),
+	        cmocka_unit_test(buffers_of_a_device_are_averaged_on_its_stream),
+	        cmocka_unit_test(only_every_interval_th_call_updates),
+	        cmocka_unit_test(ten_steps_equal_five_and_five_after_resuming),
+	        cmocka_unit_test(thousands_of_updates_leave_every_buffer_where_it_was),
+	        cmocka_unit_test(parameters_on_their_way_to_the_host_are_waited_for),
+	        cmocka_unit_test(an_average_in_fewer_bits_is_refused_with_the_reason),
+	        cmocka_unit_test(a_buffer_in_another_place_than_declared_is_refused_by_name_and_both_places),
+	        cmocka_unit_test(a_buffer_that_left_its_place_stops_the_update_before_anything_is_written),
+	        cmocka_unit_test(freed_device_memory_is_an_error_that_names_the_buffer),
+	        cmocka_unit_test(device_buffers_need_a_stream),
+	        cmocka_unit_test(overlapping_buffers_are_refused_and_tied_parameters_are_not),
+	        cmocka_unit_test(nonsense_is_refused_with_the_numbers),
+	        cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
+	        cmocka_unit_test(a_torn_ema_refuses_updates_until_it_is_resumed),
 	};
 	return cmocka_run_group_tests(tests, setup, NULL);
 }

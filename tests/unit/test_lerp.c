@@ -58,7 +58,8 @@ static void the_step_is_exact_but_for_two_roundings(void **state)
 				old[i] = ema[i] = some_finite();
 				/* Half of them so near that the step is a few last places. */
 				uint32_t near = bits_of(old[i]) + (uint32_t)(random_bits() % 4096);
-				param[i] = i % 2 == 0 || (near & 0x7f800000) == 0x7f800000 ? some_finite() : f32_of(near);
+				param[i] =
+				        i % 2 == 0 || (near & 0x7f800000) == 0x7f800000 ? some_finite() : f32_of(near);
 			}
 			zcci_lerp(ema, param, ZCC_F32, decays[k], N);
 			for (int i = 0; i < N; i++) {
@@ -67,8 +68,9 @@ static void the_step_is_exact_but_for_two_roundings(void **state)
 				if (wanted == 0 && bits_of(ema[i]) == 0x80000000 && signbit(old[i]))
 					continue;
 				if (bits_of(ema[i]) != wanted)
-					fail_msg("%s: decay %g, ema %a, param %a: got %a, exact is %a", zcci_cpu_path_name(path), decays[k], old[i],
-					         param[i], ema[i], f32_of(wanted));
+					fail_msg("%s: decay %g, ema %a, param %a: got %a, exact is %a",
+					         zcci_cpu_path_name(path), decays[k], old[i], param[i], ema[i],
+					         f32_of(wanted));
 			}
 		}
 	}
@@ -93,7 +95,9 @@ static void a_bf16_parameter_counts_with_its_exact_value(void **state)
 			zcci_lerp(ema, param, ZCC_BF16, 0.99, 64);
 			for (uint32_t i = 0; i < 64; i++) {
 				float value = f32_of((uint32_t)param[i] << 16);
-				uint32_t wanted = isnan(value) ? 0x7fc00000 : isinf(value) ? bits_of(value) : exact_lerp(old[i], value, 0.99);
+				uint32_t wanted = isnan(value)   ? 0x7fc00000
+				                  : isinf(value) ? bits_of(value)
+				                                 : exact_lerp(old[i], value, 0.99);
 				assert_int_equal(bits_of(ema[i]), wanted);
 			}
 		}
@@ -129,7 +133,8 @@ static void every_length_and_alignment_gives_the_same_bits_on_every_path(void **
 		for (int64_t count = 0; count <= 70; count++)
 			for (size_t shift = 0; shift < 33; shift += 1 + shift / 5) {
 				char start[ROOM], wanted[ROOM], got[ROOM];
-				size_t param_bytes = (size_t)(count * zcc_dtype_bytes(dtypes[k])), param_shift = (shift * 7) % 33;
+				size_t param_bytes = (size_t)(count * zcc_dtype_bytes(dtypes[k])),
+				       param_shift = (shift * 7) % 33;
 				char *param = malloc(param_bytes + param_shift + 1);
 				memset(start, 0x5a, ROOM);
 				for (int64_t i = 0; i < count; i++) {
@@ -138,12 +143,14 @@ static void every_length_and_alignment_gives_the_same_bits_on_every_path(void **
 				}
 				zcci_cpu_force(ZCCI_CPU_PLAIN);
 				memcpy(wanted, start, ROOM);
-				zcci_lerp((float *)(void *)(wanted + GUARD + shift), param + param_shift, dtypes[k], 0.97, count);
+				zcci_lerp((float *)(void *)(wanted + GUARD + shift), param + param_shift, dtypes[k],
+				          0.97, count);
 				assert_memory_equal(wanted, start, GUARD + shift);
 				FOR_EACH_PATH(path)
 				{
 					memcpy(got, start, ROOM);
-					zcci_lerp((float *)(void *)(got + GUARD + shift), param + param_shift, dtypes[k], 0.97, count);
+					zcci_lerp((float *)(void *)(got + GUARD + shift), param + param_shift,
+					          dtypes[k], 0.97, count);
 					assert_memory_equal(got, wanted, ROOM);
 				}
 				free(param);
@@ -170,11 +177,11 @@ static void denormals_are_not_flushed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_step_is_exact_but_for_two_roundings),
-		cmocka_unit_test(a_bf16_parameter_counts_with_its_exact_value),
-		cmocka_unit_test(a_nan_comes_out_as_one_nan),
-		cmocka_unit_test(every_length_and_alignment_gives_the_same_bits_on_every_path),
-		cmocka_unit_test(denormals_are_not_flushed),
+	        cmocka_unit_test(the_step_is_exact_but_for_two_roundings),
+	        cmocka_unit_test(a_bf16_parameter_counts_with_its_exact_value),
+	        cmocka_unit_test(a_nan_comes_out_as_one_nan),
+	        cmocka_unit_test(every_length_and_alignment_gives_the_same_bits_on_every_path),
+	        cmocka_unit_test(denormals_are_not_flushed),
 	};
 	return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -1,5 +1,6 @@
-/* AdamW on the host, fused with the cast of the new master into a low-precision buffer, over the thread pool. As torch.optim.AdamW defines it
- * (https://pytorch.org/docs/stable/generated/torch.optim.AdamW.html, without amsgrad and maximize), in f32:
+/* AdamW on the host, fused with the cast of the new master into a low-precision buffer, over the thread pool. As
+ * torch.optim.AdamW defines it (https://pytorch.org/docs/stable/generated/torch.optim.AdamW.html, without amsgrad and
+ * maximize), in f32:
  *
  *     g = grad * grad_scale
  *     master = master * (1 - lr * weight_decay)
@@ -7,7 +8,8 @@
  *     exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * g * g
  *     master = master - lr / (1 - beta1^step) * exp_avg / (sqrt(exp_avg_sq) / sqrt(1 - beta2^step) + eps)
  *
- * The result has the same bits on every processor and with any number of threads. A handle is used by one thread at a time. */
+ * The result has the same bits on every processor and with any number of threads. A handle is used by one thread at a
+ * time. */
 #ifndef ZCC_ADAMW_H
 #define ZCC_ADAMW_H
 
@@ -18,19 +20,20 @@ typedef struct zcc_adamw zcc_adamw;
 typedef struct zcc_adamw_options {
 	uint32_t struct_bytes;
 	uint32_t reserved; /* 0 */
-	zcc_device *device;  /* may be NULL; where it is given, a buffer in its memory is refused. AdamW holds a reference */
-	double beta1;        /* 0.9; 0 <= beta < 1 */
-	double beta2;        /* 0.999 */
-	double eps;          /* 1e-8; >= 0 */
+	zcc_device *
+	        device; /* may be NULL; where it is given, a buffer in its memory is refused. AdamW holds a reference */
+	double beta1;   /* 0.9; 0 <= beta < 1 */
+	double beta2;   /* 0.999 */
+	double eps;     /* 1e-8; >= 0 */
 	double weight_decay; /* 0.01; >= 0 */
 } zcc_adamw_options;
 
 /* The state of one parameter, or of a shard of it, in host memory. The caller keeps it alive as long as the handle. */
 typedef struct zcc_adamw_buffer {
 	uint32_t struct_bytes;
-	int32_t grad_dtype;  /* ZCC_F32, ZCC_BF16, ZCC_F16 */
-	const char *name;    /* copied; no two alike */
-	void *master;        /* F32, as the moments; all may be NULL where elems is 0 */
+	int32_t grad_dtype; /* ZCC_F32, ZCC_BF16, ZCC_F16 */
+	const char *name;   /* copied; no two alike */
+	void *master;       /* F32, as the moments; all may be NULL where elems is 0 */
 	void *exp_avg;
 	void *exp_avg_sq;
 	const void *grad;
@@ -51,9 +54,10 @@ ZCC_API void zcc_adamw_buffer_init(zcc_adamw_buffer *buffer);
 ZCC_API zcc_status zcc_adamw_add(zcc_adamw *adamw, const zcc_adamw_buffer *buffer, int32_t *index, zcc_error *error);
 ZCC_API int32_t zcc_adamw_count(const zcc_adamw *adamw);
 /* As it was added. `name` is owned by the handle. ZCC_EINVAL for an index that is none. */
-ZCC_API zcc_status zcc_adamw_buffer_get(const zcc_adamw *adamw, int32_t index, zcc_adamw_buffer *buffer, zcc_error *error);
-/* One step over all buffers with that learning rate (>= 0); gradients are multiplied by grad_scale (finite) first. Blocks until done. Nothing has
- * been written where it fails. ZCC_EINVAL. */
+ZCC_API zcc_status zcc_adamw_buffer_get(const zcc_adamw *adamw, int32_t index, zcc_adamw_buffer *buffer,
+                                        zcc_error *error);
+/* One step over all buffers with that learning rate (>= 0); gradients are multiplied by grad_scale (finite) first.
+ * Blocks until done. Nothing has been written where it fails. ZCC_EINVAL. */
 ZCC_API zcc_status zcc_adamw_step(zcc_adamw *adamw, double lr, double grad_scale, zcc_error *error);
 /* Steps done. */
 ZCC_API int64_t zcc_adamw_steps(const zcc_adamw *adamw);
