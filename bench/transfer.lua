@@ -80,6 +80,7 @@ local function measure(ctx, from, to)
 	transfer:place("target", target:ranks(), target_at)
 	local memory, own = bind(transfer, "source", source, source_at, true)
 	local targets, target_bytes = bind(transfer, "target", target, target_at, false)
+	zcc.bench.reset_peak_memory()
 	transfer:run()
 	local over = zcc.bench.peak_memory() - own - target_bytes - STAGING * comm.size
 	local seconds, memcpy = against_memcpy(comm, function() transfer:run() end, target_bytes)
