@@ -417,13 +417,14 @@ static void begin(zcci_device_move *move)
 	atomic_store_explicit(&move->transfer->total_bytes, total, memory_order_relaxed);
 }
 
-/* All rounds, or up to the first that some process cannot begin: *stopped. */
+/* All rounds, or up to the first that some process cannot begin: *stopped. That the last has been handed over is agreed on too: no device waits
+ * for what a process could not hand over. */
 static zcc_status run_rounds(zcci_device_move *move, int64_t n_rounds, zcc_status fault, bool *stopped, zcc_error *error)
 {
 	zcc_comm *comm = move->transfer->comm;
 	if (fault == ZCC_OK && n_rounds > 0)
 		fault = pack(move, 0, error);
-	for (int64_t round = 0; round < n_rounds; round++) {
+	for (int64_t round = 0;; round++) {
 		if (fault == ZCC_OK && round + 1 < n_rounds)
 			fault = pack(move, round + 1, error);
 		if (fault == ZCC_OK && zcc_interrupted())
@@ -431,13 +432,12 @@ static zcc_status run_rounds(zcci_device_move *move, int64_t n_rounds, zcc_statu
 		int64_t faults = fault != ZCC_OK;
 		zcc_status status = zcc_comm_max(comm, &faults, 1, fault == ZCC_OK ? error : NULL);
 		*stopped = status != ZCC_OK || faults > 0;
-		if (*stopped)
+		if (*stopped || round == n_rounds)
 			return fault != ZCC_OK ? fault : status;
 		fault = exchange(move, round, error);
 		if (fault == ZCC_OK)
 			fault = unpack(move, round, error);
 	}
-	return fault;
 }
 
 zcc_status zcci_device_move_run(zcci_device_move *move, zcc_error *error)
