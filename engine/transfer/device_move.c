@@ -37,7 +37,6 @@ struct zcci_device_move {
 	zcc_stream *local;
 	zcc_event *packed[DEPTH];
 	zcc_event *exchanged[DEPTH];
-	zcc_event *unpacked[DEPTH];
 	int32_t n_lanes;
 	lane *lanes;
 	zcci_message *messages;
@@ -117,8 +116,6 @@ static zcc_status make_order(zcci_device_move *move, zcc_error *error)
 		status = zcc_event_create(device, &move->packed[k], error);
 		if (status == ZCC_OK)
 			status = zcc_event_create(device, &move->exchanged[k], error);
-		if (status == ZCC_OK)
-			status = zcc_event_create(device, &move->unpacked[k], error);
 	}
 	return status;
 }
@@ -188,7 +185,6 @@ void zcci_device_move_destroy(zcci_device_move *move)
 	for (int32_t k = 0; k < DEPTH; k++) {
 		zcc_event_destroy(move->packed[k]);
 		zcc_event_destroy(move->exchanged[k]);
-		zcc_event_destroy(move->unpacked[k]);
 	}
 	zcc_device_free(move->transfer->device, move->staging);
 	zcci_free(move->lanes);
@@ -323,15 +319,17 @@ static zcc_status fill_or_empty(const zcci_device_move *move, const lane *l, con
 	return status;
 }
 
-/* ---- rounds ---- */
+/* ---- rounds ----
+ *
+ * The packing stream runs pack 0, pack 1, unpack 0, pack 2, unpack 1, …, the other one exchange 0, exchange 1, …. An unpack waits for its
+ * exchange, an exchange for its pack. With that a stage is free when it is used again: pack r comes after unpack r − 2, and so after exchange
+ * r − 2, which has read what was packed there; exchange r comes after pack r, and so after unpack r − 2, which has read what had come in.
+ */
 
 static zcc_status pack(zcci_device_move *move, int64_t round, zcc_error *error)
 {
 	int32_t k = (int32_t)(round % DEPTH);
-	/* What was sent from there two rounds ago has gone. */
 	zcc_status status = ZCC_OK;
-	if (round >= DEPTH)
-		status = ZCCI_WAIT(device_pack, zcc_stream_wait_event(move->packing, move->exchanged[k], error));
 	for (int32_t i = 0; status == ZCC_OK && i < move->n_lanes; i++) {
 		lane *l = &move->lanes[i];
 		slot *s = &l->slots[k];
@@ -358,9 +356,6 @@ static zcc_status exchange(zcci_device_move *move, int64_t round, zcc_error *err
 			move->messages[n++] = (zcci_message){.data = s->data, .bytes = s->chunk.bytes, .peer = l->peer, .sends = l->sends};
 	}
 	zcc_status status = ZCCI_WAIT(device_exchange, zcc_stream_wait_event(move->wire, move->packed[k], error));
-	/* What came in two rounds ago has been unpacked. */
-	if (status == ZCC_OK && round >= DEPTH)
-		status = ZCCI_WAIT(device_receive, zcc_stream_wait_event(move->wire, move->unpacked[k], error));
 	if (status == ZCC_OK && n > 0)
 		status = move->transfer->transport->exchange(move->group, move->wire, move->wire->impl, move->messages, n, error);
 	/* Only what has reached the stream can be marked. */
@@ -383,7 +378,7 @@ static zcc_status unpack(zcci_device_move *move, int64_t round, zcc_error *error
 		move->sent_bytes += s->used && l->sends ? s->chunk.payload_bytes : 0;
 	}
 	atomic_fetch_add_explicit(&move->transfer->done_bytes, bytes, memory_order_relaxed);
-	return status == ZCC_OK ? zcc_event_record(move->unpacked[k], move->packing, error) : status;
+	return status;
 }
 
 static zcc_status copy_local(zcci_device_move *move, zcc_error *error)
@@ -417,13 +412,14 @@ static void begin(zcci_device_move *move)
 	atomic_store_explicit(&move->transfer->total_bytes, total, memory_order_relaxed);
 }
 
-/* All rounds, or up to the first that some process cannot begin: *stopped. */
+/* All rounds, or up to the first that some process cannot begin: *stopped. That the last has been handed over is agreed on too: no device waits
+ * for what a process could not hand over. */
 static zcc_status run_rounds(zcci_device_move *move, int64_t n_rounds, zcc_status fault, bool *stopped, zcc_error *error)
 {
 	zcc_comm *comm = move->transfer->comm;
 	if (fault == ZCC_OK && n_rounds > 0)
 		fault = pack(move, 0, error);
-	for (int64_t round = 0; round < n_rounds; round++) {
+	for (int64_t round = 0;; round++) {
 		if (fault == ZCC_OK && round + 1 < n_rounds)
 			fault = pack(move, round + 1, error);
 		if (fault == ZCC_OK && zcc_interrupted())
@@ -431,13 +427,12 @@ static zcc_status run_rounds(zcci_device_move *move, int64_t n_rounds, zcc_statu
 		int64_t faults = fault != ZCC_OK;
 		zcc_status status = zcc_comm_max(comm, &faults, 1, fault == ZCC_OK ? error : NULL);
 		*stopped = status != ZCC_OK || faults > 0;
-		if (*stopped)
+		if (*stopped || round == n_rounds)
 			return fault != ZCC_OK ? fault : status;
 		fault = exchange(move, round, error);
 		if (fault == ZCC_OK)
 			fault = unpack(move, round, error);
 	}
-	return fault;
 }
 
 zcc_status zcci_device_move_run(zcci_device_move *move, zcc_error *error)
@@ -452,7 +447,7 @@ zcc_status zcci_device_move_run(zcci_device_move *move, zcc_error *error)
 	status = copy_local(move, error);
 	status = run_rounds(move, n_rounds, status, &stopped, error);
 	/* Nothing is touched any more when this returns, whatever happened. */
-	zcc_stream *const streams[] = {move->local, move->wire, move->packing};
+	zcc_stream *const streams[] = {move->packing, move->wire, move->local};
 	for (int32_t i = 0; i < 3; i++) {
 		if (status == ZCC_OK && !stopped)
 			status = ZCCI_WAIT(device_end, await_stream(move, streams[i], error));

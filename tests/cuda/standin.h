@@ -25,5 +25,9 @@ STANDIN_API void standin_fail_alloc(int64_t n);
 STANDIN_API int32_t standin_fail_alloc_hit(void);
 /* Submitted work that has not run. */
 STANDIN_API int64_t standin_pending(void);
+/* For the stand-in of a library that submits work of its own: `run` is called when its turn in the stream comes, again and again until it says
+ * that it is done; under the lock. And where bytes of device memory really are, for `run`. */
+STANDIN_API void standin_submit(void *stream, int32_t (*run)(void *context), void *context);
+STANDIN_API void *standin_real(const void *data, int64_t bytes);
 
 #endif

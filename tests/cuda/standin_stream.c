@@ -2,8 +2,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-typedef enum { COPY, KERNEL, RECORD, WAIT } kind;
+typedef enum { COPY, KERNEL, FOREIGN, RECORD, WAIT } kind;
 
 /* Submitted work. */
 typedef struct item {
@@ -18,6 +19,9 @@ typedef struct item {
 	char argument[512];
 	const char *name;
 	standin_reference *reference;
+	/* FOREIGN */
+	int32_t (*run)(void *context);
+	void *context;
 	/* RECORD, WAIT */
 	struct record *record;
 } item;
@@ -71,16 +75,14 @@ static void run_copy(item *it)
 	free(it->kept);
 }
 
-static void run_until(const record *r);
+static bool run_until(const record *r);
 
-static void run_first(struct CUstream_st *stream)
+/* False where the first item cannot end yet: foreign work that waits for another process. It stays the first. */
+static bool run_first(struct CUstream_st *stream)
 {
 	item *it = stream->first;
-	stream->first = it->next;
-	if (stream->first == NULL)
-		stream->last = &stream->first;
+	bool done = true;
 	stream->asked = 0;
-	n_pending--;
 	switch (it->kind) {
 	case COPY:
 		standin_note("work");
@@ -90,35 +92,60 @@ static void run_first(struct CUstream_st *stream)
 		standin_note("work");
 		it->reference(it->argument);
 		break;
+	case FOREIGN:
+		done = it->run(it->context);
+		break;
 	case RECORD:
 		it->record->reached = true;
 		drop(it->record);
 		break;
 	case WAIT:
-		run_until(it->record);
-		drop(it->record);
+		done = run_until(it->record);
+		if (done)
+			drop(it->record);
 		break;
 	}
+	if (!done)
+		return false;
+	stream->first = it->next;
+	if (stream->first == NULL)
+		stream->last = &stream->first;
+	n_pending--;
 	free(it);
+	return true;
 }
 
 /* The record was submitted before whatever waits for it, so this ends. */
-static void run_until(const record *r)
+static bool run_until(const record *r)
 {
 	while (!r->reached)
-		run_first(r->stream);
+		if (!run_first(r->stream))
+			return false;
+	return true;
 }
 
-static void run_all(struct CUstream_st *stream)
+static bool run_all(struct CUstream_st *stream)
 {
 	while (stream->first != NULL)
-		run_first(stream);
+		if (!run_first(stream))
+			return false;
+	return true;
+}
+
+/* Lock held; let go between the turns, for whoever can make the work end. */
+static void run_to_the_end(struct CUstream_st *stream)
+{
+	while (!run_all(stream)) {
+		standin_unlock();
+		usleep(50);
+		standin_lock();
+	}
 }
 
 void standin_drain(void)
 {
 	for (struct CUstream_st *s = streams; s != NULL; s = s->next)
-		run_all(s);
+		run_to_the_end(s);
 }
 
 static item *submit(struct CUstream_st *stream, kind what)
@@ -129,6 +156,20 @@ static item *submit(struct CUstream_st *stream, kind what)
 	stream->last = &it->next;
 	n_pending++;
 	return it;
+}
+
+void standin_submit(void *stream, int32_t (*run)(void *context), void *context)
+{
+	standin_lock();
+	item *it = submit(stream, FOREIGN);
+	it->run = run;
+	it->context = context;
+	standin_unlock();
+}
+
+void *standin_real(const void *data, int64_t bytes)
+{
+	return standin_reach(data, bytes, "message");
 }
 
 /* ---- streams ---- */
@@ -168,7 +209,7 @@ cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t stream)
 {
 	standin_lock();
 	standin_enter("cudaStreamSynchronize");
-	run_all(stream);
+	run_to_the_end(stream);
 	cudaError_t code = standin_enter("after cudaStreamSynchronize");
 	standin_unlock();
 	return code;
@@ -181,8 +222,7 @@ cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t stream)
 	if (code == cudaSuccess && stream->first != NULL && ++stream->asked <= PATIENCE) {
 		code = cudaErrorNotReady;
 	} else if (code == cudaSuccess) {
-		run_all(stream);
-		code = standin_enter("after cudaStreamQuery");
+		code = run_all(stream) ? standin_enter("after cudaStreamQuery") : cudaErrorNotReady;
 	}
 	standin_unlock();
 	return code;
@@ -247,9 +287,7 @@ cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event)
 	if (code == cudaSuccess && waits && ++event->asked <= PATIENCE) {
 		code = cudaErrorNotReady;
 	} else if (code == cudaSuccess) {
-		if (waits)
-			run_until(event->last);
-		code = standin_enter("after cudaEventQuery");
+		code = !waits || run_until(event->last) ? standin_enter("after cudaEventQuery") : cudaErrorNotReady;
 	}
 	standin_unlock();
 	return code;
@@ -283,7 +321,7 @@ static cudaError_t submit_copy(const char *call, cudaStream_t stream, const item
 		if (to_pageable)
 			standin_note("copy to pageable");
 		if (to_pageable) {
-			run_all(stream);
+			run_to_the_end(stream);
 			code = standin_enter("after copy");
 		}
 	}

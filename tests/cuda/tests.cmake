@@ -12,6 +12,11 @@ zcc_add_plugin(zcc_cuda_standin "zcc_device_plugin; standin_*" ${ZCC_CUDA_SOURCE
 target_link_libraries(zcc_cuda_standin PRIVATE Threads::Threads m)
 set_target_properties(zcc_cuda_standin PROPERTIES OUTPUT_NAME zcc_cuda LIBRARY_OUTPUT_DIRECTORY ${STANDIN_FOLDER})
 
+# zcc_standin_link(PROGRAM): a name for a program in that folder. A program looks for plug-ins beside the name it was started by.
+function(zcc_standin_link program)
+  file(CREATE_LINK ${CMAKE_CURRENT_BINARY_DIR}/${program} ${STANDIN_FOLDER}/${program} SYMBOLIC)
+endfunction()
+
 file(GLOB CUDA_TESTS CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/test_*.c)
 foreach(source ${CUDA_TESTS})
   get_filename_component(name ${source} NAME_WE)

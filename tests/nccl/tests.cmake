@@ -1,0 +1,30 @@
+# The NCCL plug-in over a stand-in for NCCL, which works on the stand-in for the CUDA runtime; both plug-ins lie beside the program.
+if(NOT ZCC_HAS_NCCL)
+  return()
+endif()
+zcc_add_plugin(zcc_nccl_standin "zcc_transport_plugin" ${ZCC_NCCL_SOURCES} ${CMAKE_CURRENT_LIST_DIR}/standin_nccl.c)
+target_include_directories(zcc_nccl_standin PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_include_directories(zcc_nccl_standin SYSTEM PRIVATE ${NCCL_INCLUDE})
+target_link_libraries(zcc_nccl_standin PRIVATE ${CMAKE_DL_LIBS})
+set_target_properties(zcc_nccl_standin PROPERTIES OUTPUT_NAME zcc_nccl LIBRARY_OUTPUT_DIRECTORY ${STANDIN_FOLDER})
+
+# zcc_add_nccl_test(NAME PROGRAM [PROCESSES n…] [ARGS …] [ENVIRONMENT …]): nccl.NAME.n, the program started from the folder of the plug-ins.
+function(zcc_add_nccl_test name program)
+  cmake_parse_arguments(arg "" "" "PROCESSES;ARGS;ENVIRONMENT" ${ARGN})
+  zcc_standin_link(${program})
+  foreach(n ${arg_PROCESSES})
+    add_test(NAME nccl.${name}.${n} COMMAND ${ZCC_MPIRUN} -n ${n} ${STANDIN_FOLDER}/${program} ${arg_ARGS})
+    set_tests_properties(nccl.${name}.${n} PROPERTIES PROCESSORS ${n} TIMEOUT 120 SKIP_RETURN_CODE 77 LABELS "cuda;nccl"
+                                                      ENVIRONMENT "${ZCC_MPI_ENVIRONMENT};${arg_ENVIRONMENT}")
+  endforeach()
+endfunction()
+zcc_add_nccl_test(transfer multi_test_transfer PROCESSES 1 2 3 4 ARGS random cuda:0 nccl)
+zcc_add_nccl_test(transfer_convert multi_test_transfer PROCESSES 1 2 4 ARGS convert cuda:0 nccl)
+zcc_add_nccl_test(transfer_staging multi_test_transfer PROCESSES 2 4 ARGS staging cuda:0 nccl)
+zcc_add_nccl_test(transfer_late multi_test_transfer PROCESSES 2 4 ARGS random cuda:0 mpi)
+
+add_executable(test_nccl ${CMAKE_CURRENT_LIST_DIR}/test_nccl.c ${CMAKE_CURRENT_SOURCE_DIR}/multi/shards.c)
+target_include_directories(test_nccl PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/multi)
+target_compile_definitions(test_nccl PRIVATE _GNU_SOURCE)
+target_link_libraries(test_nccl PRIVATE zcc_objects)
+zcc_add_nccl_test(faults test_nccl PROCESSES 2 3 4)
