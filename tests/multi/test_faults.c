@@ -350,7 +350,7 @@ static void *raise_later(void *argument)
 static void a_signal_stops_everyone(void)
 {
 	scene s;
-	open_scene(&s, 20000, NULL);
+	open_scene(&s, 2000, NULL);
 	zcc_interrupt_watch();
 	useconds_t delay = 150000;
 	pthread_t thread;
