@@ -126,6 +126,7 @@ static void a_missing_process_is_noticed_in_time(void)
 static void a_signal_ends_waiting(void)
 {
 	zcc_interrupt_watch();
+	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0)
 		kill(getpid(), SIGTERM);
 	CHECK(zcc_comm_agree(comm, NULL, &error) == ZCC_EINTR, "%d", error.status);

@@ -10,7 +10,7 @@
 /* ---- processes ---- */
 
 /* A group of processes. Every call below is collective unless it says otherwise, made by all processes in the same
- * order, from the main thread. A signal gives them a few seconds to come to an end together (zcc_comm_agree then
+ * order, from the main thread. A signal gives them a moment to come to an end together (zcc_comm_agree then
  * returns ZCC_EINTR on all); after that a call returns ZCC_EINTR by itself. A group in which a call was given up, or
  * MPI refused (ZCC_EMPI), answers ZCC_EPEER from then on. */
 typedef struct zcc_comm zcc_comm;
@@ -62,7 +62,7 @@ ZCC_API void zcc_transfer_options_init(zcc_transfer_options *options);
 
 typedef struct zcc_transfer_result {
 	int64_t staging_peak_bytes;   /* of this process; at most staging_bytes * peers (files count as one peer) */
-	int64_t wire_bytes;           /* sent by this process to others */
+	int64_t wire_bytes;           /* from shards of this process to those of others, whichever of the two copied */
 	int64_t copied_bytes;         /* between two shards in this process's own memory */
 	int64_t read_bytes;           /* from files, by this process; what the disk was asked for */
 	int64_t written_bytes;        /* to files, by this process */
