@@ -136,7 +136,7 @@ static zcc_status enter(zcc_offload *queue, const char *name, const void *data, 
 	/* Stale first: the worker starts no more of it while this waits for what is in flight. */
 	queue->buffers[number].live = false;
 	int64_t generation = ++queue->buffers[number].generation;
-	ZCCI_WAIT(offload_replace, wait_unused(queue, number));
+	(void)ZCCI_WAIT(offload_replace, wait_unused(queue, number));
 	if (queue->buffers[number].generation != generation)
 		return fail_stale(queue, number, generation, "offload register", error);
 	queue->buffers[number].data = data;
@@ -167,7 +167,7 @@ zcc_status zcc_offload_unregister(zcc_offload *queue, int64_t handle, zcc_error 
 	zcc_status status = find_buffer(queue, handle, "offload unregister", &number, error);
 	if (status == ZCC_OK) {
 		queue->buffers[number].live = false;
-		ZCCI_WAIT(offload_unregister, wait_unused(queue, number));
+		(void)ZCCI_WAIT(offload_unregister, wait_unused(queue, number));
 	}
 	pthread_mutex_unlock(&queue->lock);
 	return status;

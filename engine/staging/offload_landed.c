@@ -175,8 +175,8 @@ zcc_status zcc_offload_cancel(zcc_offload *queue, int64_t ticket, zcc_error *err
 			pthread_cond_wait(&queue->done, &queue->lock);
 	} else if (status == ZCC_OK && found->state == ZCCI_OFFLOAD_PENDING) {
 		zcc_error fault = {0};
-		zcci_fail(&fault, ZCC_EBUSY, 0, "offload", "ticket %lld: cancelled", (long long)ticket);
-		zcci_offload_fail(queue, found, ZCC_EBUSY, &fault);
+		zcci_fail(&fault, ZCC_ESTALE, 0, "offload", "ticket %lld: cancelled", (long long)ticket);
+		zcci_offload_fail(queue, found, ZCC_ESTALE, &fault);
 	}
 	if (status == ZCC_OK)
 		zcci_offload_forget(queue, found);

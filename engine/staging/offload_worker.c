@@ -184,8 +184,10 @@ static zcc_status run(zcc_offload *queue, zcci_offload_ticket *ticket, zcc_error
 
 static void finish(zcc_offload *queue, zcci_offload_ticket *ticket, zcc_status status, zcc_error *fault)
 {
-	if (ticket->cancelled && status == ZCC_OK)
-		status = zcci_fail(fault, ZCC_EBUSY, 0, "offload", "cancelled");
+	if (ticket->cancelled) {
+		status = zcci_fail(fault, ZCC_ESTALE, 0, "offload", "cancelled");
+		ticket->reported = true;
+	}
 	if (status != ZCC_OK) {
 		zcci_context(fault, status, "ticket %lld", (long long)ticket->number);
 		zcci_offload_fail(queue, ticket, status, fault);
