@@ -1,6 +1,7 @@
 #include "zcc/base.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
@@ -25,7 +26,8 @@ int64_t zcc_clock_ns(void)
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static volatile sig_atomic_t signal_seen;
+/* Written by the handler, read by any thread; lock-free wherever the engine is built. */
+static atomic_int signal_seen;
 
 static void note_signal(int number)
 {

@@ -147,13 +147,20 @@ static int after_the_trainers_stream(const char *device, int32_t checking)
 	return wrong;
 }
 
-/* The source goes while its only chunk is in flight. Its end, which is read last, is written as soon as the queue lets
- * go. */
+/* The source goes while its only chunk is in flight, held up by a stream with much to do. It is written as soon as the
+ * queue lets go. */
 static int after_letting_go(const char *device, bool replace)
 {
 	rig r = open_rig(device, 0, 0);
-	int64_t ticket = defer(&r, 1, NULL), handle;
+	zcc_stream *busy = NULL;
+	void *elsewhere = NULL;
 	char other[16];
+	int64_t handle;
+	need(zcc_stream_create(r.device, &busy, &error));
+	need(zcc_device_malloc(r.device, BYTES, &elsewhere, &error));
+	for (int i = 0; i < 16; i++)
+		need(zcc_copy_async(busy, elsewhere, r.values, BYTES, &error));
+	int64_t ticket = defer(&r, 1, busy);
 	need(zcc_offload_flush(r.queue, &error));
 	for (bool begun = false; !begun;) {
 		pthread_mutex_lock(&r.queue->lock);
@@ -168,6 +175,8 @@ static int after_letting_go(const char *device, bool replace)
 	need(zcc_stream_wait(r.trainer, &error));
 	need(zcc_offload_wait(r.queue, ticket, &error));
 	int wrong = check(&r, ticket, 1);
+	zcc_stream_destroy(busy);
+	zcc_device_free(r.device, elsewhere);
 	close_rig(&r);
 	return wrong;
 }
