@@ -98,7 +98,7 @@ end
 -- calls for a snapshot's sake. The first snapshot pins its memory and is not counted.
 local function train(ctx, device, model, way, compute)
 	local a = ctx.args
-	local queue = zcc.offload.create(device, { chunk_bytes = way.chunk_bytes, cap_bytes = a.cap })
+	local queue = zcc.offload{ device = device, chunk_bytes = way.chunk_bytes, cap = a.cap }
 	local handles, stalls, small, pending = {}, {}, {}, nil
 	for i, buffer in ipairs(model.weights) do
 		handles[i] = queue:register(("weight.%d"):format(i), buffer)
@@ -145,15 +145,15 @@ local function train(ctx, device, model, way, compute)
 		end
 		model.stream:wait()
 	end
-	local stats = queue:stats()
+	local stats, pinned = queue:stats(), queue.pool:stats().pinned_peak_bytes
 	queue:close()
 	return { stall = summary(stalls), small = summary(small), snapshots = stats.tickets, chunks = stats.chunks,
-		pinned = stats.pool.pinned_peak_bytes }
+		pinned = pinned }
 end
 
 -- Seconds that one snapshot takes.
 local function measure_copy(device, model)
-	local queue, handles = zcc.offload.create(device, { chunk_bytes = 0 }), {}
+	local queue, handles = zcc.offload{ device = device, chunk_bytes = 0 }, {}
 	for i, buffer in ipairs(model.weights) do
 		handles[i] = queue:register(("weight.%d"):format(i), buffer)
 	end

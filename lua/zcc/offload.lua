@@ -1,5 +1,13 @@
 -- The offload queue: device memory to pinned host memory behind the trainer's back; objects over zcc/offload.h.
 --
+--     local queue = zcc.offload{ device = device, cap = "8GiB" }
+--     local weight = queue:register("weight", buffer)
+--     local ticket = queue:defer(step, { weight }, stream)   -- the stream that wrote it
+--     queue:flush()                                          -- or not: wait and fence do
+--     queue:fence()                                          -- before the next write
+--     for region in queue:each(ticket) do … region:release() end
+--     queue:release(ticket)
+--
 -- A registered buffer may not be closed before it is unregistered, registered anew or the queue is closed. Tickets and
 -- handles are numbers.
 
@@ -7,6 +15,7 @@ local device = require "zcc.device"
 local fault = require "zcc.error"
 local object = require "zcc.object"
 local options = require "zcc.options"
+local pool = require "zcc.pool"
 local zffi = require "zcc.ffi"
 
 local ffi, lib = zffi.ffi, zffi.lib
@@ -14,7 +23,7 @@ local ffi, lib = zffi.ffi, zffi.lib
 local M = {}
 
 local Queue = object.class("offload queue", function() end)
-local Landed = {}
+local Landed = { kind = "landed region", at = device.host_memory.at, read = device.host_memory.read }
 Landed.__index = Landed
 
 local places = { [lib.ZCC_AT_PAGEABLE] = "pageable", [lib.ZCC_AT_PINNED] = "pinned" }
@@ -25,16 +34,10 @@ local err, out, flag = zffi.new_error(), ffi.new("int64_t[1]"), ffi.new("int32_t
 
 -- ---- the queue ----
 
-local function made(ctype, create, ...)
-	local handle = ffi.new(ctype .. " *[1]")
-	local args, n = { ... }, select("#", ...)
-	args[n + 1], args[n + 2] = handle, err
-	zffi.check(create(unpack(args, 1, n + 2)), err)
-	return handle[0]
-end
-
 local create_schema = {
-	cap_bytes = { type = "bytes" },
+	device = { type = "table", required = true },
+	pool = { type = "table" },
+	cap = { type = "bytes" },
 	chunk_bytes = { type = "bytes", default = 64 * 2 ^ 20 },
 	busy = { type = "choice", choices = { "wait", "refuse" }, default = "wait" },
 	unpinned = { type = "boolean", default = false },
@@ -53,21 +56,19 @@ local function queue_options(opts)
 	return c
 end
 
---- A queue on a device. cap_bytes: of pinned memory (default: the system's limit); chunk_bytes: 64 MiB, 0 = one copy;
---- busy: "wait" or "refuse" another snapshot while one is in flight; unpinned: ordinary memory where pinned runs out;
---- check: find writes that broke a fence (slow); slots: how many regions hold memory at once (0 = all), taken and
---- released with each().
-function M.create(on, given)
+--- device; pool: where host memory comes from, else one of its own that pins at most `cap`; chunk_bytes: 64 MiB, 0 = all
+--- at once; busy: "wait" or "refuse" another snapshot while one is in flight; unpinned: ordinary memory where pinned runs
+--- out; check: find writes that broke a fence (slow); slots: how many regions hold memory at once (0 = all), taken with
+--- each() and released one by one.
+local function create(_, given)
 	local opts = options.check(create_schema, given, "offload")
+	local on, from = opts.device, opts.pool or pool{ device = opts.device, cap = opts.cap }
 	device.bury_dead()
-	local pool_options = ffi.new("zcc_pool_options")
-	lib.zcc_pool_options_init(pool_options)
-	pool_options.cap_bytes = opts.cap_bytes and zffi.integer(opts.cap_bytes, "cap_bytes") or -1
-	local pool = ffi.gc(made("zcc_pool", lib.zcc_pool_create, on:pointer(), pool_options), lib.zcc_pool_destroy)
-	local handle = made("zcc_offload", lib.zcc_offload_create, on:pointer(), pool, queue_options(opts))
+	local handle = ffi.new("zcc_offload *[1]")
+	zffi.check(lib.zcc_offload_create(on:pointer(), from:pointer(), queue_options(opts), handle, err), err)
 	-- What the engine may read, by its number in a handle; alive until the queue's thread has ended.
 	local registered = {}
-	local queue = device.own(Queue, handle, { on, pool }, function(dead)
+	local queue = device.own(Queue, handle[0], { on }, function(dead)
 		lib.zcc_offload_close(dead)
 		for number, buffer in pairs(registered) do
 			registered[number] = nil
@@ -75,14 +76,14 @@ function M.create(on, given)
 		end
 	end)
 	queue.registered = registered
-	queue.pool = pool
+	queue.pool = from
 	queue.live = {} -- by ticket: { [index] = true where released }
 	queue.room = 0
 	return queue
 end
 
 function Queue:close()
-	self.live, self.pool = {}, nil
+	self.live = {}
 	object.Base.close(self)
 end
 
@@ -227,25 +228,12 @@ function Landed:is_closed()
 	return not released or released[self.index] == true
 end
 
+--- For calls into the engine; at(offset, bytes) and read(offset, bytes) are as those of pinned buffers.
 function Landed:pointer()
 	if self:is_closed() then
 		fault.raise("ZCC_ESTALE", "the region of '%s' in ticket %d has been released", self.name, self.ticket)
 	end
 	return self.data
-end
-
-function Landed:at(offset_bytes, bytes)
-	if offset_bytes < 0 or bytes < 0 or offset_bytes + bytes > self.bytes then
-		fault.raise("ZCC_EINVAL", "%.0f bytes at %.0f of a region of %.0f", bytes, offset_bytes, self.bytes)
-	end
-	return ffi.cast("char *", self:pointer()) + offset_bytes
-end
-
---- What is there, as a string: all of it, or so many bytes from an offset.
-function Landed:read(offset, bytes)
-	offset = offset or 0
-	bytes = bytes or self.bytes - offset
-	return ffi.string(self:at(offset, bytes), bytes)
 end
 
 --- Gives back its memory.
@@ -258,27 +246,14 @@ end
 
 local stats_fields = { "tickets", "regions", "deferred_bytes", "copied_bytes", "chunks", "copies", "waits", "wait_ns",
 	"pending_bytes", "held_bytes", "held_peak_bytes" }
-local pool_fields = { "in_use_bytes", "peak_bytes", "pinned_bytes", "pinned_peak_bytes", "unpinned_bytes" }
-
---- Everything counted, and the pool's numbers under `pool`.
+--- zcc_offload_stats as a table. Those of the memory: queue.pool:stats().
 function Queue:stats()
-	local c, p = ffi.new("zcc_offload_stats"), ffi.new("zcc_pool_stats")
+	local c, stats = ffi.new("zcc_offload_stats"), {}
 	lib.zcc_offload_get_stats(self:pointer(), c)
-	lib.zcc_pool_get_stats(self.pool, p)
-	local stats = { pool = {} }
 	for _, name in ipairs(stats_fields) do
-		stats[name] = zffi.number(c[name])
-	end
-	for _, name in ipairs(pool_fields) do
-		stats.pool[name] = zffi.number(p[name])
+		stats[name] = zffi.number(c[name], name)
 	end
 	return stats
 end
 
---- Returns the pinned memory that is not in use to the system.
-function Queue:trim()
-	self:pointer()
-	lib.zcc_pool_trim(self.pool, nil)
-end
-
-return M
+return setmetatable(M, { __call = create })
