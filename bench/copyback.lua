@@ -13,9 +13,19 @@ local function is_gpu(device)
 	return device:name():find("^cuda") ~= nil
 end
 
+-- The host device copies with a processor, so the casts get one too: there the two overlap, and do not share what
+-- they have.
+local function open_device()
+	local device = zcc.device.open()
+	if not is_gpu(device) then
+		zcc.threads.set(1)
+	end
+	return device
+end
+
 -- Masters, targets and what copies them.
 local function setup(dtype)
-	local device, bytes = zcc.device.open(), zcc.store.dtype_bytes(dtype)
+	local device, bytes = open_device(), zcc.store.dtype_bytes(dtype)
 	local s = { device = device, bytes = bytes, pieces = {}, slices = {},
 		masters = zcc.store.buffer(ELEMS * 4), target = device:malloc(ELEMS * bytes),
 		slice = device:pinned(SLICE_ELEMS * bytes), stream = device:stream(),
@@ -83,7 +93,7 @@ end
 -- One optimizer step and its copy-back, fused and one after the other: gigabytes of masters a second.
 local function step_rates()
 	local n = ELEMS / 4
-	local device, buffers = zcc.device.open(), {}
+	local device, buffers = open_device(), {}
 	local target, optimizer = device:malloc(n * 2), zcc.adamw.create {}
 	for _, name in ipairs { "master", "exp_avg", "exp_avg_sq", "grad" } do
 		buffers[name] = zcc.store.buffer(n * 4)
@@ -106,7 +116,7 @@ end
 
 -- The most that a pool has pinned after so many masters of a gigabyte each, of the same memory: the size of the model.
 local function pinned_bytes(n_gigabytes)
-	local device, elems = zcc.device.open(), 2^28
+	local device, elems = open_device(), 2^28
 	local masters, target, pool = zcc.store.buffer(elems * 4), device:malloc(elems * 2), zcc.pool { device = device }
 	local copyback, pieces = zcc.copyback { device = device, pool = pool }, {}
 	for i = 1, n_gigabytes do
