@@ -80,8 +80,9 @@ static void destroy(standin_memory *m)
 	if (!m->pinned && !m->imported)
 		used_bytes -= m->bytes;
 	munmap(m->real, (size_t)m->mapped_bytes);
+	/* Addresses of device memory are never given to anybody else. */
 	if (m->handed != m->real)
-		munmap(m->handed, (size_t)m->mapped_bytes);
+		mmap(m->handed, (size_t)m->mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	close(m->fd);
 	free(m);
 }

@@ -144,6 +144,19 @@ static void the_place_of_memory_is_known(void **state)
 	zcc_pinned_free(device, host);
 }
 
+static void memory_that_was_freed_is_stale(void **state)
+{
+	(void)state;
+	NEEDS_STANDIN();
+	char *data = on_device(NULL, 1 << 20);
+	char pageable[16] = "";
+	int32_t place = 0;
+	zcc_device_free(device, data);
+	assert_int_equal(zcc_device_place(device, data, &place, &error), ZCC_ESTALE);
+	assert_int_equal(zcc_copy_async(stream, data, pageable, 16, &error), ZCC_ESTALE);
+	assert_int_equal(zcc_copy_async(stream, pageable, data + 100, 16, &error), ZCC_ESTALE);
+}
+
 static void memory_of_another_device_is_refused_by_name(void **state)
 {
 	(void)state;
@@ -599,6 +612,7 @@ int main(void)
 		cmocka_unit_test(an_event_orders_streams_by_its_last_record_so_far),
 		cmocka_unit_test(an_event_without_a_record_is_reached),
 		cmocka_unit_test(the_place_of_memory_is_known),
+		cmocka_unit_test(memory_that_was_freed_is_stale),
 		cmocka_unit_test(memory_of_another_device_is_refused_by_name),
 		cmocka_unit_test(no_access_reaches_past_an_allocation),
 		cmocka_unit_test(pinned_memory_is_zeroed_and_comes_back),

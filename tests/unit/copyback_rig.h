@@ -32,12 +32,12 @@ static inline unsigned long seed_of_run(void)
 	return seed;
 }
 
-/* Device number i of those that every test runs on; NULL past the last. */
+/* Device number i of those that every test runs on, one more where $ZCC_TEST_DEVICE names it; NULL past the last. */
 static inline const char *device_name(int i)
 {
 	static char shuffle[64];
 	snprintf(shuffle, sizeof shuffle, "late:host,shuffle=%lu", seed_of_run());
-	const char *const names[] = {"host", "late:host,lazy", "late:host,eager", shuffle, NULL};
+	const char *const names[] = {"host", "late:host,lazy", "late:host,eager", shuffle, getenv("ZCC_TEST_DEVICE"), NULL};
 	return names[i];
 }
 

@@ -189,7 +189,8 @@ static void a_fault_leaves_all_buffers_before_the_step_or_all_after_it(void **st
 			drop(&stepped);
 		}
 		assert_true(before > 0);
-		assert_true(after > 0);
+		/* A plug-in takes no memory of ours while work is submitted. */
+		assert_true(after > 0 || strncmp(device_name(device_number), "cuda", 4) == 0);
 	}
 }
 

@@ -637,6 +637,9 @@ static void a_torn_ema_refuses_updates_until_it_is_resumed(void **state)
 {
 	(void)state;
 	for (int d = 0; d < N_DEVICES; d++) {
+		/* A plug-in takes no memory of ours while work is submitted. */
+		if (strncmp(device_name(d), "cuda", 4) == 0)
+			continue;
 		set s = make(d, 1);
 		check(&s);
 		bool torn = false;

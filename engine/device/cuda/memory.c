@@ -1,6 +1,8 @@
 #include "device/cuda/memory.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/status.h"
@@ -117,6 +119,16 @@ bool zcci_cuda_pinned_free(void *device, void *data)
 	return true;
 }
 
+/* The kernel reads the address before it looks at the first argument, which is none it knows. Without this a pointer to device memory that was
+ * freed would pass for ordinary memory. */
+static bool is_readable(const void *data)
+{
+	int kept = errno;
+	bool readable = syscall(SYS_rt_sigprocmask, -1, (uintptr_t)data & ~(uintptr_t)7, NULL, (size_t)8) == 0 || errno != EFAULT;
+	errno = kept;
+	return readable;
+}
+
 /* Memory that somebody else allocated: CUDA knows its kind, and the extent where it is on a device. */
 static zcc_status ask_cuda(const zcci_cuda_device *d, const void *data, int64_t bytes, int32_t *place, zcc_error *error)
 {
@@ -128,6 +140,8 @@ static zcc_status ask_cuda(const zcci_cuda_device *d, const void *data, int64_t 
 	} else if (code != cudaSuccess) {
 		return zcci_cuda_fault(error, code, "device place", "cudaPointerGetAttributes(%p)", data);
 	}
+	if (about.type == cudaMemoryTypeUnregistered && !is_readable(data))
+		return zcci_fail(error, ZCC_ESTALE, 0, "device place", "%p is neither allocated on a device nor ordinary memory", data);
 	if (about.type == cudaMemoryTypeUnregistered || about.type == cudaMemoryTypeHost) {
 		*place = about.type == cudaMemoryTypeHost ? ZCC_AT_PINNED : ZCC_AT_PAGEABLE;
 		return ZCC_OK;
