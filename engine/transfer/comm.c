@@ -12,8 +12,8 @@
 #include "base/status.h"
 
 /* How long a wait goes on after a fault, so that all processes can still agree on it; then it is given up. After a
- * signal there is less time: a launcher kills what is left soon after it, Open MPI after a second, and cleaning up has to
- * be done by then. */
+ * signal there is less time: a launcher kills what is left soon after it, Open MPI after a second, and cleaning up has
+ * to be done by then. */
 static const int64_t GRACE_NS = 4000000000;
 static const int64_t STOP_GRACE_NS = 200000000;
 

@@ -45,8 +45,8 @@ static void stop(lua_State *L, lua_Debug *where)
 }
 
 /* The library's own handler notes the signal for its waits; lua_sethook is what LuaJIT's own program calls in a
- * handler. A loop that cannot be stopped is ended by a signal that comes two seconds or more after the first; before that
- * it is the same wish, told by a launcher that signals each process and then those that are left. */
+ * handler. A loop that cannot be stopped is ended by a signal that comes two seconds or more after the first; before
+ * that it is the same wish, told by a launcher that signals each process and then those that are left. */
 static void on_signal(int number)
 {
 	struct timespec now;
