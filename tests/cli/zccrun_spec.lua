@@ -246,6 +246,11 @@ describe("zccrun", function()
 			os.remove(mark)
 		end
 		assert.are.equal(1, (shell(("timeout --preserve-status -s INT 1 %s %s --how loop"):format(program, ends))))
+		assert.are.equal(1, (shell(("timeout --preserve-status -s HUP 1 %s %s --how loop"):format(program, ends))))
+		-- One that was told to outlive its terminal does.
+		local _, _, err = shell(("nohup %s %s --how loop & sleep 0.5; kill -HUP $!; sleep 0.3; kill -TERM $!; wait $!")
+			:format(program, ends))
+		assert.are.equal(1, count(err, "stopped by Terminated"), err)
 	end)
 
 	it("processes_that_are_started_for_different_work_are_refused", function()

@@ -251,6 +251,13 @@ def the_input_lies_in_the_folder_to_be_replaced(bench):
 
 
 @case
+def a_limit_on_the_size_of_files(bench):
+    bench.bad(r"File too large", processes=(1,), before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+    bench.bad(r"File too large", processes=(1,), to="full",
+              before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+
+
+@case
 def a_folder_that_one_process_does_not_see(bench):
     hidden = ["unshare", "-m", "sh", "-c", f"mount -t tmpfs none {bench.model} && exec \"$@\"", "sh"]
     if subprocess.run(hidden + ["true"], stderr=subprocess.DEVNULL).returncode:
