@@ -228,16 +228,19 @@ return zcc.recipe {
 			end
 			if not a.dry_run then
 				zcc.store.check_vacant(a.out, a.force)
+				if a["in"] and zcc.store.is_below(a["in"], a.out) and a.force then
+					misuse("--force: %s lies in %s and would go with it", a["in"], a.out)
+				end
 			end
 		end)
-		local input = open_input(a)
+		local input = ctx.comm:together(open_input, a)
 		for _, name in ipairs(input.ignored) do
 			ctx.say("%s/%s is named by no index and ignored", input.folder, name)
 		end
 		if input.part_of then
 			ctx.say("%s is one file of several; the whole checkpoint is %s", a["in"], input.part_of)
 		end
-		local made = make_plan(ctx, input, seconds)
+		local made = ctx.comm:together(make_plan, ctx, input, seconds)
 		emit(ctx, made)
 		local moved = { read = 0, written = 0, staging_peak = 0, verified = false }
 		if not a.dry_run then

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,6 +23,35 @@ zcc_status zcc_path_kind(const char *path, int32_t *kind, zcc_error *error)
 		return zcci_fail(error, ZCC_EIO, code, "path kind", "%s: cannot look at it: %s", path, strerror(code));
 	*kind = lstat(path, &info) == 0 ? 3 : 0;
 	return ZCC_OK;
+}
+
+static zcc_status resolve(const char *path, char **real, zcc_error *error)
+{
+	*real = realpath(path, NULL);
+	if (*real != NULL || errno == ENOENT || errno == ENOTDIR)
+		return ZCC_OK;
+	if (errno == ENOMEM)
+		return zcci_fail(error, ZCC_ENOMEM, 0, "path below", "%s: no memory for its path", path);
+	return zcci_fail(error, ZCC_EIO, errno, "path below", "%s: cannot follow it: %s", path, strerror(errno));
+}
+
+zcc_status zcc_path_below(const char *path, const char *folder, int32_t *below, zcc_error *error)
+{
+	char *inner = NULL;
+	char *outer = NULL;
+	zcc_status status = resolve(path, &inner, error);
+	if (status == ZCC_OK)
+		status = resolve(folder, &outer, error);
+	if (status == ZCC_OK) {
+		/* "/" alone ends in a slash, and everything else is below it. */
+		size_t length = outer != NULL ? strlen(outer) : 0;
+		length -= length == 1;
+		*below = inner != NULL && outer != NULL && strncmp(inner, outer, length) == 0 && inner[length] == '/' &&
+		         inner[length + 1] != '\0';
+	}
+	free(inner);
+	free(outer);
+	return status;
 }
 
 zcc_status zcc_path_list(const char *path, char **names, int32_t *n_names, zcc_error *error)

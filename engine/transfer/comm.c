@@ -12,8 +12,8 @@
 #include "base/status.h"
 
 /* How long a wait goes on after a fault, so that all processes can still agree on it; then it is given up. After a
- * signal there is less time: a launcher kills what is left soon after it, Open MPI after a second, and cleaning up has to
- * be done by then. */
+ * signal there is less time: a launcher kills what is left soon after it, Open MPI after a second, and cleaning up has
+ * to be done by then. */
 static const int64_t GRACE_NS = 4000000000;
 static const int64_t STOP_GRACE_NS = 200000000;
 
@@ -319,8 +319,9 @@ zcc_status zcc_comm_same(zcc_comm *comm, const char *what, int64_t value, zcc_er
 	return status;
 }
 
-void zcc_comm_farewell(zcc_comm *comm, const char *message, int64_t timeout_ns, int32_t *speak, int32_t *all_here)
+void zcc_comm_farewell(zcc_comm *comm, const char *message, int32_t yields, int64_t timeout_ns, int32_t *speak,
+                       int32_t *all_here)
 {
 	int64_t hash = message != NULL ? (int64_t)XXH3_64bits(message, strlen(message)) : 0;
-	comm->ops->farewell(comm, hash, timeout_ns, speak, all_here);
+	comm->ops->farewell(comm, hash, yields, timeout_ns, speak, all_here);
 }

@@ -26,8 +26,9 @@ typedef struct zcci_comm_ops {
 	zcc_status (*gather)(zcc_comm *comm, zcc_error *error);
 	/* The first `bytes` of comm->piece, from process root. */
 	zcc_status (*broadcast)(zcc_comm *comm, int32_t bytes, int32_t root, zcc_error *error);
-	/* As zcc_comm_farewell; hash stands for the message. */
-	void (*farewell)(zcc_comm *comm, int64_t hash, int64_t timeout_ns, int32_t *speak, int32_t *all_here);
+	/* As zcc_comm_farewell; hash stands for the message, 0 for none. */
+	void (*farewell)(zcc_comm *comm, int64_t hash, int32_t yields, int64_t timeout_ns, int32_t *speak,
+	                 int32_t *all_here);
 	void (*destroy)(zcc_comm *comm);
 
 	/* Makes room for messages in slots 0 … n_slots − 1; none may be in flight. */

@@ -22,9 +22,10 @@ static zcc_status broadcast(zcc_comm *comm, int32_t bytes, int32_t root, zcc_err
 	return ZCC_OK;
 }
 
-static void farewell(zcc_comm *comm, int64_t hash, int64_t timeout_ns, int32_t *speak, int32_t *all_here)
+static void farewell(zcc_comm *comm, int64_t hash, int32_t yields, int64_t timeout_ns, int32_t *speak,
+                     int32_t *all_here)
 {
-	(void)comm, (void)hash, (void)timeout_ns;
+	(void)comm, (void)hash, (void)yields, (void)timeout_ns;
 	*speak = 1;
 	*all_here = 1;
 }

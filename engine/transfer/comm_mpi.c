@@ -82,7 +82,8 @@ static zcc_status broadcast(zcc_comm *common, int32_t bytes, int32_t root, zcc_e
 
 /* Every process tells every other its message. One that hears the same message from a lower process stays silent, also
  * when some never arrive. */
-static void farewell(zcc_comm *common, int64_t hash, int64_t timeout_ns, int32_t *speak, int32_t *all_here)
+static void farewell(zcc_comm *common, int64_t hash, int32_t yields, int64_t timeout_ns, int32_t *speak,
+                     int32_t *all_here)
 {
 	mpi_comm *comm = (mpi_comm *)common;
 	int32_t size = common->size;
@@ -114,7 +115,7 @@ static void farewell(zcc_comm *common, int64_t hash, int64_t timeout_ns, int32_t
 			heard = MPI_Test(&hears[p], &heard, MPI_STATUS_IGNORE) == MPI_SUCCESS && heard;
 		if (!heard)
 			MPI_Cancel(&hears[p]);
-		else if (p < common->rank && comm->hashes[p] == hash)
+		else if (comm->hashes[p] == hash ? p < common->rank : yields && comm->hashes[p] != 0)
 			*speak = 0;
 	}
 }

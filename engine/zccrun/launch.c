@@ -106,12 +106,11 @@ static void default_signals(void)
 	signal(SIGTERM, SIG_DFL);
 }
 
-/* What the processes hold to be one message. A signal to all stops each at a place of its own, and that is one. */
-static const char *gist(const char *message)
+/* A signal to all stops each process at a place of its own, and that is one message. */
+static bool tells_of_a_signal(const char *message)
 {
-	if (zcc_interrupted() || strstr(message, "stopped by ") != NULL || strstr(message, "ZCC_EINTR") != NULL)
-		return "stopped";
-	return message;
+	return message != NULL && (zcc_interrupted() || strstr(message, "stopped by ") != NULL ||
+	                           strstr(message, "ZCC_EINTR") != NULL);
 }
 
 _Noreturn void launch_end(zcc_comm *comm, int status, const char *message, bool name_process)
@@ -131,7 +130,8 @@ _Noreturn void launch_end(zcc_comm *comm, int status, const char *message, bool 
 		process = zcc_comm_rank(comm);
 		processes = zcc_comm_size(comm);
 		int64_t wait_ns = status == 0 ? DONE_WAIT_NS : zcc_interrupted() ? STOPPED_WAIT_NS : FAILED_WAIT_NS;
-		zcc_comm_farewell(comm, message != NULL ? gist(message) : "", wait_ns, &speak, &all_here);
+		bool stopped = tells_of_a_signal(message);
+		zcc_comm_farewell(comm, stopped ? "stopped" : message, stopped, wait_ns, &speak, &all_here);
 	}
 	if (message != NULL && speak) {
 		if (name_process && processes > 1)

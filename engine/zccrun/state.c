@@ -45,8 +45,8 @@ static void stop(lua_State *L, lua_Debug *where)
 }
 
 /* The library's own handler notes the signal for its waits; lua_sethook is what LuaJIT's own program calls in a
- * handler. A loop that cannot be stopped is ended by a signal that comes a second or more after the first; within that
- * second it is the same wish, told by a launcher that signals each process and then those that are left. */
+ * handler. A loop that cannot be stopped is ended by a signal that comes two seconds or more after the first; before
+ * that it is the same wish, told by a launcher that signals each process and then those that are left. */
 static void on_signal(int number)
 {
 	struct timespec now;
@@ -76,10 +76,19 @@ static void watch_signals(void)
 	sigemptyset(&action.sa_mask);
 	sigaction(SIGINT, &action, &note_signal[SIGINT]);
 	sigaction(SIGTERM, &action, &note_signal[SIGTERM]);
-	/* A handler and not SIG_IGN, which programs started by a recipe would inherit. */
-	struct sigaction pipe_action = {.sa_handler = disregard, .sa_flags = SA_RESTART};
-	sigemptyset(&pipe_action.sa_mask);
-	sigaction(SIGPIPE, &pipe_action, NULL);
+	/* The terminal that went away, unless nohup says that it may. */
+	struct sigaction hangup;
+	sigaction(SIGHUP, NULL, &hangup);
+	if (hangup.sa_handler != SIG_IGN) {
+		note_signal[SIGHUP] = note_signal[SIGTERM];
+		sigaction(SIGHUP, &action, NULL);
+	}
+	/* Writing to a pipe that nobody reads, or beyond the size that a file may have, fails by itself. A handler and not
+	 * SIG_IGN, which programs started by a recipe would inherit. */
+	struct sigaction failure = {.sa_handler = disregard, .sa_flags = SA_RESTART};
+	sigemptyset(&failure.sa_mask);
+	sigaction(SIGPIPE, &failure, NULL);
+	sigaction(SIGXFSZ, &failure, NULL);
 }
 
 static int begin_end(lua_State *L)
@@ -91,6 +100,7 @@ static int begin_end(lua_State *L)
 	sigemptyset(&action.sa_mask);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
 	return 0;
 }
 

@@ -39,10 +39,22 @@ local function wants_help(list)
 	return false
 end
 
+-- Processes that were started for different work would wait for each other for ever.
+local function check_same_work(world, program)
+	local mine = program.recipe .. " " .. table.concat(program.args, " ")
+	local first = world:broadcast(mine)
+	world:together(function()
+		if mine ~= first then
+			fault.misuse("process %d was started as '%s', process 0 as '%s'", world.rank, mine, first)
+		end
+	end)
+end
+
 local function start(program, hooks)
+	local world = comm.world()
+	check_same_work(world, program)
 	local recipe = load_recipe(program.recipe)
 	local command = "zccrun " .. program.recipe
-	local world = comm.world()
 	if wants_help(program.args) then
 		if world.rank == 0 then
 			io.stdout:write(recipe:help(command), "\n")

@@ -251,6 +251,13 @@ function M.path_kind(path)
 	return kinds[kind[0]]
 end
 
+--- Whether a path lies in a folder or deeper.
+function M.is_below(path, folder)
+	local below, err = ffi.new("int32_t[1]"), zffi.new_error()
+	zffi.check(lib.zcc_path_below(path, folder, below, err), err)
+	return below[0] == 1
+end
+
 --- The names in a folder, sorted bytewise.
 function M.list(path)
 	local names, count, err = ffi.new("char *[1]"), ffi.new("int32_t[1]"), zffi.new_error()

@@ -257,6 +257,26 @@ describe("zccrun", function()
 			os.remove(mark)
 		end
 		assert.are.equal(1, (shell(("timeout --preserve-status -s INT 1 %s %s --how loop"):format(program, ends))))
+		assert.are.equal(1, (shell(("timeout --preserve-status -s HUP 1 %s %s --how loop"):format(program, ends))))
+		-- One that was told to outlive its terminal does.
+		local _, _, err = shell(("nohup %s %s --how loop & sleep 0.5; kill -HUP $!; sleep 0.3; kill -TERM $!; wait $!")
+			:format(program, ends))
+		assert.are.equal(1, count(err, "stopped by Terminated"), err)
+	end)
+
+	it("processes_that_are_started_for_different_work_are_refused", function()
+		for _, other in ipairs{ ends .. " --how os_exit", recipes .. "arguments.lua", ends .. " --help" } do
+			local status, _, err = shell(("timeout 30 %s -n 1 %s %s --how well : -n 2 %s %s"):format(launcher, program, ends,
+				program, other))
+			assert.are.equal(2, status)
+			assert.are.equal(1, count(err, "process 1 was started as"), err)
+		end
+	end)
+
+	it("one_that_knows_why_speaks_for_those_who_were_ended", function()
+		local status, _, err = mpirun(3, ends .. " --how one_fails_in_a_barrier")
+		assert.are.equal(1, status)
+		assert.are.equal(1, count(err, "zccrun: "), err)
 	end)
 
 	it("clean_up_is_not_ended_by_further_signals", function()

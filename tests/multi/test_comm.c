@@ -99,9 +99,22 @@ static void one_process_speaks_for_each_message(void)
 {
 	int32_t speak = -1;
 	int32_t all_here = -1;
-	zcc_comm_farewell(comm, rank % 3 == 1 ? "second" : "first", (int64_t)20000000000, &speak, &all_here);
+	zcc_comm_farewell(comm, rank % 3 == 1 ? "second" : "first", 0, (int64_t)20000000000, &speak, &all_here);
 	CHECK(all_here == 1, "%d", all_here);
 	CHECK(speak == (rank == 0 || rank == 1), "%d", speak);
+}
+
+/* The last process knows why; process 1 has nothing to say. */
+static void a_message_that_yields_is_said_only_where_there_is_no_other(void)
+{
+	int32_t speak = -1;
+	int32_t all_here = -1;
+	int32_t knows = rank == size - 1;
+	zcc_comm_farewell(comm, knows ? "the reason" : rank == 1 ? NULL : "ended", !knows, (int64_t)20000000000, &speak,
+	                  &all_here);
+	CHECK(all_here == 1, "%d", all_here);
+	if (rank != 1 || knows)
+		CHECK(speak == knows, "%d", speak);
 }
 
 /* The last process is stuck in a sum that the others never join before their time is up. */
@@ -113,7 +126,7 @@ static void a_missing_process_is_noticed_in_time(void)
 		int32_t all_here = -1;
 		int64_t start = zcc_clock_ns();
 		/* So that messages of those who are here have time to arrive. */
-		zcc_comm_farewell(comm, "gone", 1000000000, &speak, &all_here);
+		zcc_comm_farewell(comm, "gone", 0, 1000000000, &speak, &all_here);
 		CHECK(all_here == 0, "%d", all_here);
 		CHECK(speak == (rank == 0), "%d", speak);
 		CHECK(zcc_clock_ns() - start < (int64_t)3000000000, "%lld ns", (long long)(zcc_clock_ns() - start));
@@ -140,7 +153,7 @@ static void a_signal_ends_waiting(void)
 	}
 	int32_t speak;
 	int32_t all_here;
-	zcc_comm_farewell(comm, "stopped", (int64_t)20000000000, &speak, &all_here);
+	zcc_comm_farewell(comm, "stopped", 1, (int64_t)20000000000, &speak, &all_here);
 	CHECK(all_here == 1, "%d", all_here);
 	CHECK(speak == (rank == 0), "%d", speak);
 }
@@ -160,7 +173,7 @@ static void a_process_alone_needs_no_mpi(void)
 	CHECK(zcc_comm_agree(alone, &mine, &error) == ZCC_EMAP && error.process == 0, "%d", error.process);
 	int32_t speak;
 	int32_t all_here;
-	zcc_comm_farewell(alone, "bye", 0, &speak, &all_here);
+	zcc_comm_farewell(alone, "bye", 0, 0, &speak, &all_here);
 	CHECK(speak == 1 && all_here == 1, "farewell");
 	zcc_comm_destroy(alone);
 }
@@ -185,6 +198,7 @@ int main(int argc, char **argv)
 		those_who_differ_are_named();
 		a_process_alone_needs_no_mpi();
 		one_process_speaks_for_each_message();
+		a_message_that_yields_is_said_only_where_there_is_no_other();
 	}
 	zcc_comm_destroy(comm);
 	MPI_Finalize();

@@ -241,6 +241,37 @@ def no_file_descriptor_is_left(bench):
 
 
 @case
+def the_input_lies_in_the_folder_to_be_replaced(bench):
+    outer = bench.path("outer")
+    shutil.copytree(bench.model, f"{outer}/model")
+    bench.bad(r"outer/model", model=f"{outer}/model", out=outer, args=("--force",), leave=True)
+    assert os.path.exists(f"{outer}/model/config.json")
+    # The folder itself may be replaced by its own content in another layout.
+    bench.good("--force", "--verify", model=f"{outer}/model", out=f"{outer}/model")
+
+
+@case
+def a_limit_on_the_size_of_files(bench):
+    bench.bad(r"File too large", processes=(1,), before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+    bench.bad(r"File too large", processes=(1,), to="full",
+              before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+
+
+@case
+def a_folder_that_one_process_does_not_see(bench):
+    hidden = ["unshare", "-m", "sh", "-c", f"mount -t tmpfs none {bench.model} && exec \"$@\"", "sh"]
+    if subprocess.run(hidden + ["true"], stderr=subprocess.DEVNULL).returncode:
+        print("skipped: a_folder_that_one_process_does_not_see: hiding a folder is not permitted here")
+        return
+    command = bench.command()
+    done = subprocess.run(["mpirun", "-n", "2", *command, ":", "-n", "1", *hidden, *command], env=matrix.environment(),
+                          capture_output=True, text=True, timeout=60)
+    told = [line for line in done.stderr.splitlines() if line.startswith("zccrun: ")]
+    assert done.returncode == 1 and len(told) == 1 and "process 2" in told[0] and bench.model in told[0], done.stderr
+    assert not glob.glob(bench.out + "*")
+
+
+@case
 def a_damaged_sharded_checkpoint(bench):
     folder = bench.path("sharded")
     bench.good(out=folder, to="dp=2,tp=2,zero=3")

@@ -38,6 +38,34 @@ static void kinds_are_told_apart(void **state)
 	assert_int_equal(error.code, ELOOP);
 }
 
+static void what_lies_below_a_folder_is_told(void **state)
+{
+	(void)state;
+	mkdir(at("out"), 0755);
+	mkdir(at("out/in"), 0755);
+	mkdir(at("outer"), 0755);
+	put_file(at("out/file"), "x", 1);
+	assert_int_equal(symlink("out/in", at("link")), 0);
+	static const struct {
+		const char *path, *folder;
+		int32_t below;
+	} cases[] = {{"out/in", "out", 1}, {"out/file", "out", 1},      {"link", "out", 1},       {"out/in/", "out/", 1},
+	             {"out", "out", 0},    {"out", "out/in", 0},        {"outer", "out", 0},      {"absent", "out", 0},
+	             {"out", "absent", 0}, {"out/../outer", "out", 0},  {"outer/../out/in", "out", 1}};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		char *path = strdup(at("%s", cases[i].path));
+		int32_t below = -1;
+		assert_int_equal(zcc_path_below(path, at("%s", cases[i].folder), &below, NULL), ZCC_OK);
+		assert_int_equal(below, cases[i].below);
+		free(path);
+	}
+	int32_t below = -1;
+	assert_int_equal(zcc_path_below(at("out"), "/", &below, NULL), ZCC_OK);
+	assert_int_equal(below, 1);
+	assert_int_equal(zcc_path_below("/", "/", &below, NULL), ZCC_OK);
+	assert_int_equal(below, 0);
+}
+
 static void names_are_listed_sorted_by_bytes(void **state)
 {
 	(void)state;
@@ -77,6 +105,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(kinds_are_told_apart),
+	        cmocka_unit_test(what_lies_below_a_folder_is_told),
 	        cmocka_unit_test(names_are_listed_sorted_by_bytes),
 	};
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -40,9 +40,10 @@ ZCC_API zcc_status zcc_comm_same(zcc_comm *comm, const char *what, int64_t value
 
 /* For a process about to end on a fault, once: waits at most timeout_ns for all others to arrive here too. *all_here
  * = 1: everyone did; then MPI may be finalized. 0: the others are stuck elsewhere and the caller has to abort them.
- * *speak = 1 on the lowest process of each distinct message among those that are here. Never fails, never blocks
- * longer, does not give way to signals. */
-ZCC_API void zcc_comm_farewell(zcc_comm *comm, const char *message, int64_t timeout_ns, int32_t *speak,
+ * *speak = 1 on the lowest process of each distinct message among those that are here, NULL being none; with `yields`
+ * only where no other message is here: a process that was merely ended explains nothing when another knows why. Never
+ * fails, never blocks longer, does not give way to signals. */
+ZCC_API void zcc_comm_farewell(zcc_comm *comm, const char *message, int32_t yields, int64_t timeout_ns, int32_t *speak,
                                int32_t *all_here);
 
 /* ---- transfers ---- */
