@@ -9,8 +9,8 @@ local zffi = require "zcc.ffi"
 
 local M = {}
 
---- The median seconds of each of the functions; they take turns, so that what disturbs one disturbs all. Each runs once more before, to
---- warm up.
+--- The median seconds of each of the functions; they take turns, so that what disturbs one disturbs all. Each runs once
+--- more before, to warm up.
 function M.medians(times, fns)
 	local seconds, medians = {}, {}
 	for k, fn in ipairs(fns) do
