@@ -1,3 +1,7 @@
+# On a machine with a GPU: all of it on the real one, and what it can do.
+add_test(NAME device COMMAND ${PROJECT_SOURCE_DIR}/tests/device.sh ${PROJECT_BINARY_DIR})
+set_tests_properties(device PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 LABELS device)
+
 # The CUDA plug-in over a stand-in for the CUDA runtime (standin.h), which is linked in place of libcudart. It lies in a folder with what is
 # to find it there: a library looks for plug-ins beside itself, and so does a program that holds the engine.
 if(NOT ZCC_HAS_CUDA)

@@ -211,6 +211,14 @@ static void use_messages_only(void)
 		comm->others[p].near = false;
 }
 
+/* "cuda:rank": each process has a GPU of its own. */
+static zcc_status open_device(const char *name)
+{
+	char own[40];
+	snprintf(own, sizeof own, "cuda:%d", zcc_comm_rank(comm));
+	return zcc_device_open(strcmp(name, "cuda:rank") == 0 ? own : name, &device, &error);
+}
+
 int main(int argc, char **argv)
 {
 	const char *part = argc > 1 ? argv[1] : "random";
@@ -219,7 +227,7 @@ int main(int argc, char **argv)
 	uint64_t seed = (uint64_t)multi_seed(20240611);
 	if (argc > 2 && strcmp(argv[2], "messages") == 0) {
 		use_messages_only();
-	} else if (argc > 2 && zcc_device_open(argv[2], &device, &error) != ZCC_OK) {
+	} else if (argc > 2 && open_device(argv[2]) != ZCC_OK) {
 		printf("no device %s: %s\n", argv[2], error.message);
 		MPI_Finalize();
 		return 77;
