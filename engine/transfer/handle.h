@@ -37,6 +37,8 @@ struct zcc_transfer {
 	int64_t n_segments;
 	zcci_side sides[2];        /* ZCC_SOURCE, ZCC_TARGET */
 	zcci_schedule *schedule;   /* NULL until it is needed, and again when an endpoint changes */
+	struct zcci_move *move;    /* the run in flight, or NULL */
+	int64_t start_ns;          /* when it was submitted */
 	_Atomic int64_t done_bytes;
 	_Atomic int64_t total_bytes;
 };
@@ -55,5 +57,7 @@ void zcci_transfer_bind_route(const zcc_transfer *transfer, zcci_route *route);
 /* Endpoints, bindings and reach of every segment that this process takes part in, and overlap of source and target
  * memory. */
 zcc_status zcci_transfer_check(zcc_transfer *transfer, zcc_error *error);
+/* Gives up the run in flight, if there is one, and the group of processes with it. */
+void zcci_transfer_abandon(zcc_transfer *transfer);
 
 #endif

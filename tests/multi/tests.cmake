@@ -19,6 +19,8 @@ zcc_add_mpi_test(transfer_tables multi_test_transfer PROCESSES 2 4 8 ARGS tables
 zcc_add_mpi_test(transfer_staging multi_test_transfer PROCESSES 1 2 4 8 ARGS staging messages)
 zcc_add_mpi_test(transfer_near multi_test_transfer PROCESSES 2 4 8 ARGS staging)
 zcc_add_mpi_test(faults multi_test_faults PROCESSES 1 2 3 4 8)
+zcc_add_mpi_test(faults_slices multi_test_faults PROCESSES 1 2 4 ARGS slices)
+zcc_add_mpi_test(faults_destroyed multi_test_faults PROCESSES 2 4 ARGS destroyed)
 zcc_add_mpi_test(faults_lost multi_test_faults PROCESSES 2 4 ARGS lost)
 zcc_add_mpi_test(faults_signal multi_test_faults PROCESSES 1 2 4 ARGS signal)
 zcc_add_mpi_test(verify multi_test_verify PROCESSES 1 2 3 4 8)
