@@ -121,13 +121,17 @@ local function move(ctx, input, made, seconds)
 	local source_at = zcc.transfer.spread(made.source:ranks(), comm)
 	local target_at = zcc.transfer.spread(made.target:ranks(), comm)
 	local to_full = canonical(a.to) == "full"
+	local function progress(what)
+		return function(done, total) ctx.say:progress(what, done, total) end
+	end
 	if a.verify then
 		comm:together(function()
-			input:check_sums(function(i) return i % comm.size == comm.rank end)
+			input:check_sums(function(i) return i % comm.size == comm.rank end, progress("checksums of the input"))
 		end)
 	end
 	local output = zcc.checkpoint_writer.begin { path = a.out, replace = a.force, comm = comm, layout = made.target,
-		full = to_full, placement = target_at, metadata = input.metadata }
+		full = to_full, placement = target_at, metadata = input.metadata,
+		progress = function(...) ctx.say:progress(...) end }
 	ctx.on_failure(function()
 		if output:discard() then
 			ctx.say("%s was complete before that, and stays", a.out)
@@ -141,12 +145,12 @@ local function move(ctx, input, made, seconds)
 	if input.sharded then
 		ctx.say("loading the files of %d ranks", #made.source:ranks())
 	end
-	comm:together(function() input:bind(transfer, made.source, source_at) end)
+	comm:together(function() input:bind(transfer, made.source, source_at, progress("loading")) end)
 	output:bind(transfer)
 	seconds.load = time()
 	local stats = made.plan:stats()
 	ctx.say("moving %s in %d segments", zcc.bytes.format(stats.sent_bytes + stats.local_bytes), stats.segments)
-	local moved = transfer:run()
+	local moved = transfer:run(progress("moving"))
 	transfer:close()
 	seconds.transfer = moved.ns / 1e9
 	time = stopwatch()

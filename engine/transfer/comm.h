@@ -68,6 +68,7 @@ struct zcc_comm {
 	int32_t size;
 	int32_t references;
 	bool broken;              /* a collective or a message was abandoned: nothing more can be said in order */
+	bool moving;              /* a transfer's run is in flight: it has all slots and the beacon */
 	int64_t give_up_ns;       /* when waiting ends, on the clock of zcc_clock_ns; 0 = it does not */
 	bool stopped;             /* a signal came: give_up_ns allows for that */
 	void *piece;              /* ZCCI_COMM_PIECE_BYTES */

@@ -41,6 +41,9 @@ struct zcc_transfer {
 	const zcci_transport_ops *transport;
 	struct zcci_device_move *device_move; /* lives and dies with the schedule */
 	zcci_schedule *schedule;   /* NULL until it is needed, and again when an endpoint changes */
+	bool in_flight;            /* a run was submitted */
+	struct zcci_move *move;    /* the run in flight in ordinary memory, or NULL */
+	int64_t start_ns;          /* when it was submitted */
 	_Atomic int64_t done_bytes;
 	_Atomic int64_t total_bytes;
 };
@@ -59,5 +62,7 @@ void zcci_transfer_bind_route(const zcc_transfer *transfer, zcci_route *route);
 /* Endpoints, bindings and reach of every segment that this process takes part in, and overlap of source and target
  * memory. */
 zcc_status zcci_transfer_check(zcc_transfer *transfer, zcc_error *error);
+/* Gives up the run in flight, if there is one, and the group of processes with it. */
+void zcci_transfer_abandon(zcc_transfer *transfer);
 
 #endif

@@ -18,6 +18,10 @@ struct zcci_move {
 	bool stopping;
 	bool stopped_by_peer;
 	int64_t copied_bytes;
+	bool ended;             /* nothing is left for this process to do */
+	zcc_error fault;        /* its first one */
+	zcci_idle idle;
+	int64_t idle_since_ns;  /* 0 where something moved in the last turn */
 };
 
 zcc_status zcci_move_create(zcc_transfer *transfer, zcci_move **move, zcc_error *error)
@@ -137,58 +141,99 @@ static void stop(zcci_move *move)
 	zcci_direct_stop(move->transfer->comm, true);
 }
 
+/* Where the next fault goes: the first one counts. */
+static zcc_error *first_fault(zcci_move *move)
+{
+	return move->fault.status == ZCC_OK ? &move->fault : NULL;
+}
+
 /* Nothing moved: waits a little, or gives up where that has been so for too long. */
-static zcc_status wait_a_little(zcci_move *move, zcci_idle *idle, int64_t *idle_since_ns, zcc_error *error)
+static zcc_status wait_a_little(zcci_move *move, zcc_error *error)
 {
 	zcc_transfer *transfer = move->transfer;
 	zcc_status status = zcci_comm_patience(transfer->comm, "transfer run", error);
 	if (status != ZCC_OK)
 		return status;
 	int64_t now = zcc_clock_ns();
-	if (*idle_since_ns == 0)
-		*idle_since_ns = now;
-	if (transfer->timeout_ns > 0 && now - *idle_since_ns > transfer->timeout_ns) {
+	if (move->idle_since_ns == 0)
+		move->idle_since_ns = now;
+	if (transfer->timeout_ns > 0 && now - move->idle_since_ns > transfer->timeout_ns) {
 		zcci_comm_hurry(transfer->comm);
-		return zcci_wire_abandon(move->wire, now - *idle_since_ns, error);
+		return zcci_wire_abandon(move->wire, now - move->idle_since_ns, error);
 	}
-	zcci_idle_wait(idle);
+	zcci_idle_wait(&move->idle);
 	return ZCC_OK;
 }
 
-zcc_status zcci_move_run(zcci_move *move, zcc_error *error)
+/* A fault of the streams themselves leaves no way to carry them to their end. */
+static void end(zcci_move *move, zcc_status status)
 {
-	zcci_idle idle = {0};
-	int64_t idle_since_ns = 0;
-	zcc_status fault = ZCC_OK;
-	count_total(move);
-	zcc_status status = zcci_direct_meet(move->direct, error);
-	if (status == ZCC_OK)
-		status = zcci_wire_start(move->wire, error);
-	while (status == ZCC_OK) {
-		bool moved;
-		bool finished;
-		/* A fault of this process is kept; one of the streams after it only ends the run. */
-		status = zcci_wire_turn(move->wire, &moved, &finished, fault == ZCC_OK ? error : NULL);
-		if (fault == ZCC_OK && status == ZCC_OK)
-			fault = zcci_wire_fault(move->wire, error);
-		if (status != ZCC_OK || (finished && !work_left(move)))
-			break;
-		if (fault == ZCC_OK && zcc_interrupted())
-			fault = zcci_comm_interrupted("transfer run", error);
-		else if (!moved && work_left(move)) {
-			fault = work_step(move, error);
-			moved = true;
-		}
-		if ((fault != ZCC_OK || move->stopped_by_peer || zcci_wire_stopped(move->wire)) && !move->stopping)
-			stop(move);
-		if (!moved) {
-			status = wait_a_little(move, &idle, &idle_since_ns, fault == ZCC_OK ? error : NULL);
-		} else {
-			idle = (zcci_idle){0};
-			idle_since_ns = 0;
-		}
-	}
+	move->ended = true;
 	if (status != ZCC_OK)
 		zcci_wire_abandon(move->wire, 0, NULL);
-	return fault != ZCC_OK ? fault : status;
+}
+
+void zcci_move_start(zcci_move *move)
+{
+	count_total(move);
+	zcc_status status = zcci_direct_meet(move->direct, &move->fault);
+	if (status == ZCC_OK)
+		status = zcci_wire_start(move->wire, &move->fault);
+	if (status != ZCC_OK)
+		end(move, status);
+}
+
+static void take_turn(zcci_move *move)
+{
+	bool moved;
+	bool finished;
+	zcc_status status = zcci_wire_turn(move->wire, &moved, &finished, first_fault(move));
+	if (status == ZCC_OK && move->fault.status == ZCC_OK)
+		zcci_wire_fault(move->wire, &move->fault);
+	if (status != ZCC_OK || (finished && !work_left(move))) {
+		end(move, status);
+		return;
+	}
+	if (move->fault.status == ZCC_OK && zcc_interrupted()) {
+		zcci_comm_interrupted("transfer run", &move->fault);
+	} else if (!moved && work_left(move)) {
+		work_step(move, &move->fault);
+		moved = true;
+	}
+	bool stopped = move->fault.status != ZCC_OK || move->stopped_by_peer || zcci_wire_stopped(move->wire);
+	if (stopped && !move->stopping)
+		stop(move);
+	if (moved) {
+		move->idle = (zcci_idle){0};
+		move->idle_since_ns = 0;
+		return;
+	}
+	status = wait_a_little(move, first_fault(move));
+	if (status != ZCC_OK)
+		end(move, status);
+}
+
+bool zcci_move_work(zcci_move *move, int64_t until_ns)
+{
+	while (!move->ended) {
+		take_turn(move);
+		if (zcc_clock_ns() >= until_ns)
+			break;
+	}
+	return move->ended;
+}
+
+const zcc_error *zcci_move_fault(const zcci_move *move)
+{
+	return &move->fault;
+}
+
+void zcci_move_abandon(zcci_move *move)
+{
+	stop(move);
+	if (move->ended)
+		return;
+	if (move->transfer->comm->size > 1)
+		zcci_comm_hurry(move->transfer->comm);
+	zcci_wire_abandon(move->wire, 0, NULL);
 }

@@ -1,7 +1,6 @@
 #include "transfer/handle.h"
 
 #include <string.h>
-#include <xxhash.h>
 
 #include "affine/plan.h"
 #include "base/memory.h"
@@ -9,8 +8,6 @@
 #include "device/handles.h"
 #include "store/file.h"
 #include "transfer/device_move.h"
-#include "transfer/direct.h"
-#include "transfer/move.h"
 
 static const int64_t STAGING_USUAL = 8 << 20;
 static const int64_t STAGING_LEAST = 4 << 10;
@@ -180,6 +177,7 @@ void zcc_transfer_destroy(zcc_transfer *transfer)
 {
 	if (transfer == NULL)
 		return;
+	zcci_transfer_abandon(transfer);
 	drop_schedule(transfer);
 	zcc_device_close(transfer->device);
 	free_side(&transfer->sides[ZCC_SOURCE]);
@@ -196,6 +194,8 @@ static zcc_status find_rank(const zcc_transfer *transfer, const char *operation,
 {
 	if (side != ZCC_SOURCE && side != ZCC_TARGET)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "side %d is neither source nor target", side);
+	if (transfer->in_flight)
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "a run is in flight");
 	*index = zcci_side_find(&transfer->sides[side], rank);
 	if (*index < 0)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "the %s layout has no rank %d", zcci_side_name(side), rank);
@@ -346,110 +346,4 @@ void zcc_transfer_progress(const zcc_transfer *transfer, int64_t *done_bytes, in
 {
 	*done_bytes = atomic_load_explicit(&transfer->done_bytes, memory_order_relaxed);
 	*total_bytes = atomic_load_explicit(&transfer->total_bytes, memory_order_relaxed);
-}
-
-/* ---- running ---- */
-
-static int64_t hash_endpoints(const zcci_side *side)
-{
-	XXH64_hash_t ranks = XXH3_64bits(side->ranks, (size_t)side->n_ranks * sizeof *side->ranks);
-	return (int64_t)XXH3_64bits_withSeed(side->process, (size_t)side->n_ranks * sizeof *side->process, ranks);
-}
-
-/* One exchange where all agree; what differs is looked for only when something does. */
-static zcc_status agree_on_work(zcc_transfer *transfer, zcc_error *error)
-{
-	const struct {
-		const char *what;
-		int64_t value;
-	} parts[] = {
-		{"the library version", (int64_t)XXH3_64bits(zcc_version(), strlen(zcc_version()))},
-		{"the plan", transfer->digest},
-		{"the source endpoints", hash_endpoints(&transfer->sides[ZCC_SOURCE])},
-		{"the target endpoints", hash_endpoints(&transfer->sides[ZCC_TARGET])},
-		{"the staging budget", transfer->staging_bytes},
-		{"the way between devices", transfer->transport != NULL ? (int64_t)XXH3_64bits(transfer->transport->name,
-		                                                                             strlen(transfer->transport->name)) : 0},
-	};
-	enum { N_PARTS = sizeof parts / sizeof *parts };
-	int64_t values[N_PARTS];
-	for (int32_t i = 0; i < N_PARTS; i++)
-		values[i] = parts[i].value;
-	zcc_status status = zcc_comm_same(transfer->comm, "the transfer", (int64_t)XXH3_64bits(values, sizeof values),
-	                                  error);
-	if (status != ZCC_EAGREE)
-		return status;
-	for (int32_t i = 0; i < N_PARTS; i++) {
-		zcc_status part = zcc_comm_same(transfer->comm, parts[i].what, parts[i].value, error);
-		if (part != ZCC_OK)
-			return part;
-	}
-	return status;
-}
-
-static zcc_status prepare(zcc_transfer *transfer, zcci_move **move, zcc_error *error)
-{
-	zcc_status status = ZCC_OK;
-	if (transfer->schedule == NULL)
-		status = zcci_schedule_create(transfer, &transfer->schedule, error);
-	if (status == ZCC_OK)
-		status = zcci_transfer_check(transfer, error);
-	if (status == ZCC_OK && transfer->device == NULL)
-		status = zcci_move_create(transfer, move, error);
-	else if (status == ZCC_OK && transfer->device_move == NULL)
-		status = zcci_device_move_create(transfer, &transfer->device_move, error);
-	return status;
-}
-
-/* Both leave the group of processes fit for the next run, or broken. */
-static zcc_status run_on_host(zcc_transfer *transfer, zcci_move *move, zcc_error *error)
-{
-	zcc_error mine = {.status = ZCC_OK};
-	zcci_move_run(move, &mine);
-	zcc_status status = zcc_comm_agree(transfer->comm, &mine, error);
-	int64_t unclean = zcci_move_unclean(move);
-	if (status != ZCC_OK && zcc_comm_max(transfer->comm, &unclean, 1, NULL) == ZCC_OK)
-		transfer->comm->broken = unclean != 0;
-	return status;
-}
-
-static zcc_status run_on_device(zcc_transfer *transfer, zcc_error *error)
-{
-	zcci_device_move *move = transfer->device_move;
-	zcc_error mine = {.status = ZCC_OK};
-	/* Some process may have made its schedule anew. */
-	int64_t to_join = transfer->comm->size > 1 && !zcci_device_move_joined(move);
-	zcc_status status = zcc_comm_max(transfer->comm, &to_join, 1, error);
-	if (status == ZCC_OK && to_join)
-		status = zcci_device_move_join(move, error);
-	if (status != ZCC_OK)
-		return status;
-	zcci_device_move_run(move, &mine);
-	status = zcc_comm_agree(transfer->comm, &mine, error);
-	if (status != ZCC_OK)
-		zcci_device_move_leave(move);
-	return status;
-}
-
-zcc_status zcc_transfer_run(zcc_transfer *transfer, zcc_transfer_result *result, zcc_error *error)
-{
-	int64_t start = zcc_clock_ns();
-	zcci_move *move = NULL;
-	zcc_error mine = {.status = ZCC_OK};
-	zcci_direct_stop(transfer->comm, false);
-	prepare(transfer, &move, &mine);
-	zcc_status status = agree_on_work(transfer, error);
-	if (status == ZCC_OK)
-		status = zcc_comm_agree(transfer->comm, &mine, error);
-	if (status == ZCC_OK)
-		status = transfer->device != NULL ? run_on_device(transfer, error) : run_on_host(transfer, move, error);
-	if (status == ZCC_OK && result != NULL) {
-		if (transfer->device != NULL)
-			zcci_device_move_result(transfer->device_move, result);
-		else
-			zcci_move_result(move, result);
-		result->ns = zcc_clock_ns() - start;
-	}
-	zcci_move_destroy(move);
-	return status;
 }

@@ -256,11 +256,20 @@ local function check_sum(self, entry)
 end
 
 --- Compares the checksums that the manifest holds, if there is one; those of rank files are compared when they are
---- loaded anyway. `share(i)` tells whether this process does file number i.
-function Checkpoint:check_sums(share)
+--- loaded anyway. `share(i)` tells whether this process does file number i. report(done, total), which may be nil, is
+--- called with bytes of this process.
+function Checkpoint:check_sums(share, report)
+	local mine, done, total = {}, 0, 0
 	for i, entry in ipairs(self.manifest and self.manifest.files or {}) do
 		if share(i) and not (self.sharded and entry.name:match("^rank%-")) then
-			check_sum(self, entry)
+			mine[#mine + 1], total = entry, total + entry.bytes
+		end
+	end
+	for _, entry in ipairs(mine) do
+		check_sum(self, entry)
+		done = done + entry.bytes
+		if report then
+			report(done, total)
 		end
 	end
 end
@@ -321,20 +330,32 @@ function Checkpoint:check_rank_sum(rank, world)
 end
 
 --- Binds the source side: the files themselves (unsharded), or the shards of the ranks that `placement` puts on
---- this process, loaded.
-function Checkpoint:bind(transfer, layout, placement)
+--- this process, loaded. report(done, total), which may be nil, is called as that goes on.
+function Checkpoint:bind(transfer, layout, placement, report)
 	if not self.sharded then
 		self:each_shard_file(layout, function(rank, index, file, offset, bytes)
 			transfer:bind_file("source", rank, index, file, offset, bytes)
 		end)
 		return
 	end
+	-- A file is read twice: all of it for its checksum, then its tensors.
+	local done, total = 0, 0
+	for _, rank in ipairs(placement:here()) do
+		total = total + 2 * rank_file(self, layout, rank):file():bytes()
+	end
+	local function read(bytes)
+		done = done + bytes
+		if report then
+			report(done, total)
+		end
+	end
 	for _, rank in ipairs(placement:here()) do
 		local file = rank_file(self, layout, rank)
 		self:check_rank_sum(rank, #layout:ranks())
 		local start = file:data_offset()
+		read(file:file():bytes() + start)
 		local buffer = store.buffer(file:file():bytes() - start)
-		file:file():read(start, buffer)
+		file:file():read(start, buffer, read)
 		self.read_bytes = self.read_bytes + buffer.bytes
 		for index, param in ipairs(layout:params()) do
 			local tensor = layout:shard(index, rank) and file:find(param.name)

@@ -61,11 +61,12 @@ local function sorted_pairs(metadata)
 end
 
 --- Opens OUT.tmp.<nonce>. options: path, replace, comm, layout (target Layout), full (whether it is the unsharded
---- checkpoint), placement (of target ranks), metadata ({ key = value }, or nil).
+--- checkpoint), placement (of target ranks), metadata ({ key = value }, or nil), progress (nil, or called with what is
+--- done, and the bytes done and to do of this process).
 function M.begin(options)
 	local self = setmetatable({ comm = options.comm, layout = options.layout, full = options.full,
 		placement = options.placement, metadata = sorted_pairs(options.metadata), written_bytes = 0,
-			open_files = {}, buffers = {} }, Writer)
+		progress = options.progress or function() end, open_files = {}, buffers = {} }, Writer)
 	self.files = self.full and full_files(self.layout:params()) or rank_files(self.layout)
 	self.comm:together(function()
 		if self.comm.rank == 0 then
@@ -133,9 +134,15 @@ end
 --- Writes the shards in memory to their files. Call after the transfer.
 function Writer:write()
 	self.comm:together(function()
+		local total = 0
 		for _, shard in ipairs(self.buffers) do
-			shard.file:write(shard.start, shard.buffer)
-			self.written_bytes = self.written_bytes + shard.buffer.bytes
+			total = total + shard.buffer.bytes
+		end
+		for _, shard in ipairs(self.buffers) do
+			shard.file:write(shard.start, shard.buffer, function(bytes)
+				self.written_bytes = self.written_bytes + bytes
+				self.progress("writing", self.written_bytes, total)
+			end)
 		end
 	end)
 end
@@ -194,14 +201,21 @@ end
 local function checksums(self, names)
 	local sums, digests = {}, json.array {}
 	self.comm:together(function()
+		local own, done, total = {}, 0, 0
 		for i, name in ipairs(names) do
+			if i > #self.files and self.comm.rank == 0 or i <= #self.files and self:mine(i) then
+				own[i] = store.open_file(self.folder .. "/" .. name)
+				total = total + own[i]:bytes()
+			end
+		end
+		for i in ipairs(names) do
 			local high, low, bytes = 0, 0, 0
-			local own = i > #self.files and self.comm.rank == 0 or i <= #self.files and self:mine(i)
-			if own then
-				local file = store.open_file(self.folder .. "/" .. name)
-				local hex = file:hash()
-				bytes, high, low = file:bytes(), tonumber(hex:sub(1, 8), 16), tonumber(hex:sub(9), 16)
-				file:close()
+			if own[i] then
+				local hex = own[i]:hash()
+				bytes, high, low = own[i]:bytes(), tonumber(hex:sub(1, 8), 16), tonumber(hex:sub(9), 16)
+				own[i]:close()
+				done = done + bytes
+				self.progress("checksums of what was written", done, total)
 			end
 			sums[3 * i - 2], sums[3 * i - 1], sums[3 * i] = bytes, high, low
 		end

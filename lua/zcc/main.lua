@@ -61,10 +61,12 @@ local function start(program, hooks)
 		end
 		return
 	end
+	local speaker = say.new(world.rank, world.size)
+	hooks[1] = function() speaker:clear() end
 	recipe.run{
 		args = recipe:parse(program.args, command),
 		comm = world,
-		say = say.new(world.rank, world.size),
+		say = speaker,
 		on_failure = function(hook)
 			hooks[#hooks + 1] = hook
 		end,

@@ -7,7 +7,8 @@
 -- misuse of that flag. run gets
 --   ctx.args        the values by name: --dry-run is ctx.args.dry_run
 --   ctx.comm        the processes (zcc.comm)
---   ctx.say         messages for people (zcc.say): ctx.say("moved %d bytes", n)
+--   ctx.say         messages for people (zcc.say): ctx.say("moved %d bytes", n); ctx.say:progress("moving",
+--                   done, total) as often as you like
 --   ctx.on_failure  ctx.on_failure(fn): fn() is called when the recipe fails or is interrupted, the last one first
 
 local argparse = require "argparse"

@@ -31,11 +31,16 @@ function M.new(rank, size, options)
 	}, Say)
 end
 
-function Say:line(text)
+--- Takes a line of progress off the terminal.
+function Say:clear()
 	if self.drawn then
 		self.write("\r\27[K")
 		self.drawn = false
 	end
+end
+
+function Say:line(text)
+	self:clear()
 	self.write(text .. "\n")
 end
 
@@ -53,6 +58,7 @@ function Say:own(format, ...)
 end
 
 --- Reports that `done` of `total` is behind us (any unit); call it as often as you like. done = total ends the line.
+--- What is over before the first line is due is not mentioned.
 function Say:progress(what, done, total)
 	if self.rank ~= 0 then
 		return
@@ -60,22 +66,22 @@ function Say:progress(what, done, total)
 	local time, shown = self.clock(), self.shown[what]
 	local finished = done >= total
 	if not shown then
-		shown = { start = time, at = self.terminal and -math.huge or time }
+		shown = { start = time, at = time }
 		self.shown[what] = shown
 	end
-	if not finished and time - shown.at < (self.terminal and REDRAW or PLAIN) then
+	if finished then
+		self.shown[what] = nil
+	end
+	if finished and not shown.mentioned or not finished and time - shown.at < (self.terminal and REDRAW or PLAIN) then
 		return
 	end
-	shown.at = time
+	shown.at, shown.mentioned = time, true
 	local text = ("%s %3.0f%%, %.1f s"):format(what, total > 0 and 100 * done / total or 100, time - shown.start)
 	if self.terminal and not finished then
 		self.write("\r\27[K" .. text)
 		self.drawn = true
 	else
 		self:line(text)
-	end
-	if finished then
-		self.shown[what] = nil
 	end
 end
 

@@ -87,16 +87,29 @@ function File:hash()
 	return ffi.string(hex)
 end
 
---- Fills a whole buffer from the file at that offset.
-function File:read(offset_bytes, buffer)
-	local err = zffi.new_error()
-	zffi.check(lib.zcc_file_read(self:pointer(), offset_bytes, buffer:pointer(), buffer.bytes, err), err)
+-- Bytes that are read or written before they are reported.
+local PIECE_BYTES = 67108864
+
+local function in_pieces(call, file, offset_bytes, buffer, report)
+	local err, at = zffi.new_error(), 0
+	while at < buffer.bytes do
+		local bytes = math.min(PIECE_BYTES, buffer.bytes - at)
+		zffi.check(call(file:pointer(), offset_bytes + at, buffer:at(at, bytes), bytes, err), err)
+		at = at + bytes
+		if report then
+			report(bytes)
+		end
+	end
 end
 
---- Writes a whole buffer there.
-function File:write(offset_bytes, buffer)
-	local err = zffi.new_error()
-	zffi.check(lib.zcc_file_write(self:pointer(), offset_bytes, buffer:pointer(), buffer.bytes, err), err)
+--- Fills a whole buffer from the file at that offset. report(bytes), which may be nil, is called for every piece.
+function File:read(offset_bytes, buffer, report)
+	in_pieces(lib.zcc_file_read, self, offset_bytes, buffer, report)
+end
+
+--- Writes a whole buffer there; report as for read.
+function File:write(offset_bytes, buffer, report)
+	in_pieces(lib.zcc_file_write, self, offset_bytes, buffer, report)
 end
 
 -- Bytes that are copied at a time.

@@ -80,10 +80,35 @@ end
 
 local result_fields = { "staging_peak_bytes", "wire_bytes", "copied_bytes", "read_bytes", "written_bytes", "ns" }
 
---- Collective. What this process did, as a table of zcc_transfer_result's fields.
-function Transfer:run()
+-- How long the engine works before it is asked how far it has come.
+local SLICE_NS = 50000000
+
+-- Works on a run until this process has nothing left to do.
+local function advance(self, report)
+	local err, finished, bytes = zffi.new_error(), ffi.new("int32_t[1]"), ffi.new("int64_t[2]")
+	zffi.check(lib.zcc_transfer_submit(self:pointer(), err), err)
+	repeat
+		zffi.check(lib.zcc_transfer_test(self:pointer(), SLICE_NS, finished, err), err)
+		if report then
+			lib.zcc_transfer_progress(self:pointer(), bytes, bytes + 1)
+			report(zffi.number(bytes[0]), zffi.number(bytes[1]))
+		end
+	until finished[0] == 1
+end
+
+--- Collective. What this process did, as a table of zcc_transfer_result's fields. report(done, total), which may be
+--- nil, is called several times a second with the bytes of this process.
+function Transfer:run(report)
+	local ok, why = pcall(advance, self, report)
+	-- A signal or a fault of report in the middle of a run: the others wait to hear of its end all the same.
+	if not ok and lib.zcc_transfer_test(self:pointer(), 0, ffi.new("int32_t[1]"), nil) ~= 0 then
+		error(why, 0)
+	end
 	local result, err = ffi.new("zcc_transfer_result"), zffi.new_error()
-	zffi.check(lib.zcc_transfer_run(self:pointer(), result, err), err)
+	zffi.check(lib.zcc_transfer_wait(self:pointer(), result, err), err)
+	if not ok then
+		error(why, 0)
+	end
 	local done = {}
 	for _, field in ipairs(result_fields) do
 		done[field] = zffi.number(result[field], field)

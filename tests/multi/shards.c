@@ -466,3 +466,21 @@ void job_close(job *j)
 	if (zcc_comm_rank(j->comm) == 0)
 		rmdir(j->folder);
 }
+
+zcc_status run_in_slices(zcc_transfer *transfer, int64_t slice_ns, zcc_transfer_result *result, zcc_error *error)
+{
+	zcc_status status = zcc_transfer_submit(transfer, error);
+	if (status != ZCC_OK)
+		return status;
+	int64_t before = 0;
+	for (int32_t finished = 0; !finished;) {
+		CHECK(zcc_transfer_test(transfer, slice_ns, &finished, error) == ZCC_OK, "%s", error->message);
+		int64_t done;
+		int64_t total;
+		zcc_transfer_progress(transfer, &done, &total);
+		CHECK(before <= done && done <= total, "%lld of %lld after %lld", (long long)done, (long long)total,
+		      (long long)before);
+		before = done;
+	}
+	return zcc_transfer_wait(transfer, result, error);
+}

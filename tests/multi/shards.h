@@ -63,6 +63,9 @@ void job_clear_targets(job *j);
 void job_check(job *j);
 void job_close(job *j);
 
+/* zcc_transfer_run in slices of so many ns: bytes done never fall, never pass the total, and reach it where all goes well. */
+zcc_status run_in_slices(zcc_transfer *transfer, int64_t slice_ns, zcc_transfer_result *result, zcc_error *error);
+
 /* Endpoints dealt out by dice: process of each of n ranks, files with this chance in 100. Freed by the caller. */
 int32_t *random_endpoints(dice *d, int32_t n_ranks, int32_t size, int32_t file_chance);
 

@@ -11,6 +11,7 @@
 static zcc_comm *comm;
 static int32_t rank;
 static int32_t size;
+static bool in_slices; /* how runs are made */
 static zcc_error error;
 
 enum { N_PARAMS = 6 };
@@ -66,7 +67,8 @@ static void all_get_from(zcc_transfer *transfer, zcc_status want, int32_t proces
 	int64_t start = zcc_clock_ns();
 	memset(&error, 0, sizeof error);
 	zcc_transfer_result result = {.ns = -7};
-	zcc_status status = zcc_transfer_run(transfer, &result, &error);
+	zcc_status status = in_slices ? run_in_slices(transfer, 0, &result, &error)
+	                              : zcc_transfer_run(transfer, &result, &error);
 	CHECK(status == want, "%s instead of %s: %s", zcc_status_name(status), zcc_status_name(want), error.message);
 	CHECK(process < 0 || error.process == process, "process %d: %s", error.process, error.message);
 	CHECK(strstr(error.message, words) != NULL, "'%s' is not in '%s'", words, error.message);
@@ -356,8 +358,9 @@ static void a_signal_stops_everyone(void)
 	pthread_t thread;
 	pthread_create(&thread, NULL, raise_later, &delay);
 	zcc_status status = ZCC_OK;
-	while (status == ZCC_OK)
-		status = zcc_transfer_run(s.j.transfer, NULL, &error);
+	for (int32_t i = 0; status == ZCC_OK; i++)
+		status = i % 2 == 0 ? zcc_transfer_run(s.j.transfer, NULL, &error)
+		                    : run_in_slices(s.j.transfer, 100000, NULL, &error);
 	CHECK(status == ZCC_EINTR || (comm->broken && status == ZCC_EPEER), "%s: %s", zcc_status_name(status),
 	      error.message);
 	CHECK(status != ZCC_EINTR || error.code == SIGTERM, "%d", error.code);
@@ -367,6 +370,72 @@ static void a_signal_stops_everyone(void)
 	CHECK(status == ZCC_EINTR || (comm->broken && status == ZCC_EPEER), "%s: %s", zcc_status_name(status),
 	      error.message);
 	CHECK(zcc_clock_ns() - start < (int64_t)6000000000, "%lld ns", (long long)(zcc_clock_ns() - start));
+	close_scene(&s);
+}
+
+/* ---- between submit and wait ---- */
+
+static void a_run_in_flight_is_not_changed(void)
+{
+	scene s;
+	open_scene(&s, 4000, NULL);
+	zcc_transfer *other;
+	MUST(zcc_transfer_create(s.plan, comm, NULL, &other, &error));
+	job_clear_targets(&s.j);
+	char memory[8];
+	int32_t finished = 0;
+	MUST(zcc_transfer_submit(s.j.transfer, &error));
+	MUST(zcc_transfer_test(s.j.transfer, 0, &finished, &error));
+	CHECK(zcc_transfer_place(s.j.transfer, ZCC_TARGET, 3, 0, &error) == ZCC_EINVAL && strstr(error.message, "in flight"),
+	      "%s", error.message);
+	CHECK(zcc_transfer_bind_memory(s.j.transfer, ZCC_TARGET, 0, 1, memory, 8, &error) == ZCC_EINVAL &&
+	      strstr(error.message, "in flight"), "%s", error.message);
+	CHECK(zcc_transfer_submit(s.j.transfer, &error) == ZCC_EINVAL && strstr(error.message, "in flight"), "%s",
+	      error.message);
+	CHECK(zcc_transfer_submit(other, &error) == ZCC_EINVAL && strstr(error.message, "in flight"), "%s", error.message);
+	MUST(zcc_transfer_wait(s.j.transfer, NULL, &error));
+	job_check(&s.j);
+	zcc_transfer_destroy(other);
+	still_works(&s);
+	close_scene(&s);
+}
+
+static void no_run_is_no_run_for_anyone(void)
+{
+	scene s;
+	open_scene(&s, 40, NULL);
+	int32_t finished = -7;
+	CHECK(zcc_transfer_test(s.j.transfer, 0, &finished, &error) == ZCC_EINVAL && finished == -7, "%s", error.message);
+	CHECK(zcc_transfer_wait(s.j.transfer, NULL, &error) == ZCC_EINVAL && error.process == 0, "%s", error.message);
+	still_works(&s);
+	close_scene(&s);
+}
+
+/* Process 0 drops the transfer and frees its memory while the others send to it. */
+static void a_run_destroyed_in_flight_ends_here_and_by_time_out_there(void)
+{
+	for (int32_t p = 0; p < size; p++)
+		comm->others[p].near = false;
+	scene s;
+	zcc_transfer_options options;
+	zcc_transfer_options_init(&options);
+	options.staging_bytes = 32768;
+	options.timeout_ns = 500000000;
+	open_scene(&s, 4000, &options);
+	int64_t start = zcc_clock_ns();
+	int32_t finished = 0;
+	MUST(zcc_transfer_submit(s.j.transfer, &error));
+	MUST(zcc_transfer_test(s.j.transfer, 0, &finished, &error));
+	CHECK(!finished, "all was moved at once");
+	if (rank == 0) {
+		zcc_transfer_destroy(s.j.transfer);
+		s.j.transfer = NULL;
+	} else {
+		CHECK(zcc_transfer_wait(s.j.transfer, NULL, &error) == ZCC_EPEER, "%s", error.message);
+	}
+	CHECK(zcc_clock_ns() - start < (int64_t)10000000000, "%lld ns", (long long)(zcc_clock_ns() - start));
+	int64_t value = 1;
+	CHECK(zcc_comm_sum(comm, &value, 1, &error) == ZCC_EPEER, "the group can still be used");
 	close_scene(&s);
 }
 
@@ -381,7 +450,10 @@ int main(int argc, char **argv)
 		a_lost_completion_ends_by_time_out_and_names_the_peer();
 	} else if (strcmp(part, "signal") == 0) {
 		a_signal_stops_everyone();
+	} else if (strcmp(part, "destroyed") == 0) {
+		a_run_destroyed_in_flight_ends_here_and_by_time_out_there();
 	} else {
+		in_slices = strcmp(part, "slices") == 0;
 		a_plan_of_its_own_is_named();
 		endpoints_and_budgets_of_its_own_are_named();
 		a_missing_buffer_is_named();
@@ -391,6 +463,8 @@ int main(int argc, char **argv)
 		a_read_error_reaches_everyone(4000, 96);
 		a_read_error_reaches_everyone(300, 8192);
 		a_stopped_neighbour_is_left_alone();
+		a_run_in_flight_is_not_changed();
+		no_run_is_no_run_for_anyone();
 	}
 	zcc_comm_destroy(comm);
 	MPI_Finalize();

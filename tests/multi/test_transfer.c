@@ -48,7 +48,7 @@ static void check_result(const zcc_transfer_result *result, int64_t staging, boo
 	      (long long)result->staging_peak_bytes, (long long)peers, (long long)staging);
 }
 
-/* Moves and judges, twice. */
+/* Moves and judges, twice, at once and in the smallest slices. */
 static zcc_transfer_result move_and_check(const param *params, int32_t n_params, uint64_t seed, zcc_plan *plan,
                                           zcc_layout *target, zcc_layout *source, int32_t *const process[2],
                                           int64_t staging, bool files)
@@ -61,7 +61,8 @@ static zcc_transfer_result move_and_check(const param *params, int32_t n_params,
 	zcc_transfer_result result = {0};
 	for (int32_t turn = 0; turn < 2; turn++) {
 		job_clear_targets(&j);
-		MUST(zcc_transfer_run(j.transfer, &result, &error));
+		MUST(turn == 0 ? zcc_transfer_run(j.transfer, &result, &error)
+		               : run_in_slices(j.transfer, 0, &result, &error));
 		int64_t done;
 		int64_t total;
 		zcc_transfer_progress(j.transfer, &done, &total);

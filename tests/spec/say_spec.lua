@@ -40,7 +40,7 @@ describe("say", function()
 		speaks("a word")
 		speaks:progress("moving", 10, 10)
 		assert.are.same({
-			"\r\27[Kmoving   0%, 0.0 s", "\r\27[Kmoving  50%, 1.0 s", "\r\27[K", "a word\n", "moving 100%, 1.0 s\n",
+			"\r\27[Kmoving  50%, 1.0 s", "\r\27[K", "a word\n", "moving 100%, 1.0 s\n",
 		}, heard)
 	end)
 
@@ -53,9 +53,29 @@ describe("say", function()
 		assert.are.same({ "moving  42%, 10.0 s\n", "moving  83%, 20.0 s\n", "moving 100%, 24.0 s\n" }, heard)
 	end)
 
-	it("nothing_to_do_is_done", function()
-		local speaks, heard = speaker(0, 1, false)
-		speaks:progress("moving", 0, 0)
-		assert.are.same({ "moving 100%, 0.0 s\n" }, heard)
+	it("short_work_is_not_mentioned_and_the_next_of_its_name_counts_from_its_own_start", function()
+		for _, terminal in ipairs { true, false } do
+			local speaks, heard, time = speaker(0, 1, terminal)
+			speaks:progress("moving", 0, 0)
+			speaks:progress("moving", 0, 10)
+			time.now = 0.05
+			speaks:progress("moving", 10, 10)
+			assert.are.same({}, heard)
+			time.now = 100
+			speaks:progress("moving", 0, 10)
+			time.now = 120
+			speaks:progress("moving", 10, 20)
+			assert.are.equal("moving  50%, 20.0 s", heard[1]:match("moving[^\n]*"))
+		end
+	end)
+
+	it("a_line_in_the_middle_can_be_taken_off_a_terminal", function()
+		local speaks, heard, time = speaker(0, 1, true)
+		speaks:progress("moving", 0, 10)
+		time.now = 1
+		speaks:progress("moving", 5, 10)
+		speaks:clear()
+		speaks:clear()
+		assert.are.same({ "\r\27[Kmoving  50%, 1.0 s", "\r\27[K" }, heard)
 	end)
 end)

@@ -67,13 +67,15 @@ typedef struct zcc_transfer_result {
 	int64_t copied_bytes;         /* between two shards in this process's own memory */
 	int64_t read_bytes;           /* from files, by this process; what the disk was asked for */
 	int64_t written_bytes;        /* to files, by this process */
-	int64_t ns;
+	int64_t ns;                   /* from submit to the end of wait */
 } zcc_transfer_result;
 
 /* A built plan to be carried out on these processes. options may be NULL. Holds references to plan and comm. Not
  * collective. ZCC_EINVAL for a plan that is not built or a budget out of range; ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_transfer_create(zcc_plan *plan, zcc_comm *comm, const zcc_transfer_options *options,
                                        zcc_transfer **transfer, zcc_error *error);
+/* A run that no wait has ended is given up: the targets are torn, and the group, where it has several processes,
+ * answers ZCC_EPEER from then on. Waits a few seconds at most for what is just being received. NULL is allowed. */
 ZCC_API void zcc_transfer_destroy(zcc_transfer *transfer);
 /* Endpoint table: where a rank of one side lives: a process, or ZCC_ENDPOINT_FILE. Every process gives the whole
  * table; local call. ZCC_EINVAL for a rank that is in no layout or a process that does not exist. */
@@ -95,10 +97,23 @@ ZCC_API zcc_status zcc_transfer_bind_memory(zcc_transfer *transfer, int32_t side
 /* The shard lies dense at offset_bytes of a file. The transfer keeps its own reference to the file. Local call. */
 ZCC_API zcc_status zcc_transfer_bind_file(zcc_transfer *transfer, int32_t side, int32_t rank, int32_t param,
                                           zcc_file *file, int64_t offset_bytes, int64_t bytes, zcc_error *error);
-/* Collective. First checks that all processes agree on plan, endpoints, budget and version (ZCC_EAGREE names who
- * differs) and that every segment stays inside its bound buffer; then moves. On ZCC_OK every target element is in
- * place; on any process's fault every process returns that fault and the targets are torn. May be called again.
- * Gives way to signals (ZCC_EINTR). */
+/* A run is submitted, worked on by test as often as one likes, and ended by wait. A group of processes has one run at a
+ * time (ZCC_EINVAL); from submit to wait bound memory is the run's, and nothing is placed or bound (ZCC_EINVAL).
+ *
+ * Collective. First checks that all processes agree on plan, endpoints, budget and version (ZCC_EAGREE names who
+ * differs) and that every segment stays inside its bound buffer; then starts. On any process's fault every process
+ * returns that fault, and nothing runs. Gives way to signals (ZCC_EINTR). */
+ZCC_API zcc_status zcc_transfer_submit(zcc_transfer *transfer, zcc_error *error);
+/* Moves for about slice_ns, at least one step; *finished = 1: this process has nothing left to do, be it for a fault.
+ * Faults of the run are told by wait, on all processes together. Local call, and the others wait for this process
+ * between two of them, timeout_ns at most. Between devices wait does all the work, and test has nothing to do.
+ * ZCC_EINVAL: nothing is submitted. */
+ZCC_API zcc_status zcc_transfer_test(zcc_transfer *transfer, int64_t slice_ns, int32_t *finished, zcc_error *error);
+/* Collective. Moves all that is left and ends the run. On ZCC_OK every target element is in place; on any process's
+ * fault every process returns that fault and the targets are torn. `result` may be NULL. Then a run may be submitted
+ * again. Gives way to signals (ZCC_EINTR). ZCC_EINVAL: nothing is submitted. */
+ZCC_API zcc_status zcc_transfer_wait(zcc_transfer *transfer, zcc_transfer_result *result, zcc_error *error);
+/* Submit, then wait. */
 ZCC_API zcc_status zcc_transfer_run(zcc_transfer *transfer, zcc_transfer_result *result, zcc_error *error);
 /* Bytes done and to do by this process in the run; local; any thread. */
 ZCC_API void zcc_transfer_progress(const zcc_transfer *transfer, int64_t *done_bytes, int64_t *total_bytes);
