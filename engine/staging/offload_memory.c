@@ -175,7 +175,6 @@ void zcci_offload_rest(zcc_offload *queue)
 			give(queue, queue->slots[k].data, queue->slots[k].bytes);
 		queue->slots[k] = (zcci_offload_slot){0};
 	}
-	queue->n_turns = 0;
 }
 
 void zcci_offload_strip(zcc_offload *queue, zcci_offload_item *item)

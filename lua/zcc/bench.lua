@@ -56,6 +56,28 @@ function M.peak_memory()
 	fault.raise("ZCC_EIO", "/proc/self/status has no VmHWM")
 end
 
+-- 4 MiB that are ordinary numbers as f32, bf16 and f16.
+local function number_bytes()
+	local words = {}
+	for i = 1, 2^14 do
+		words[i] = string.char(math.random(0, 255), 0x3d, math.random(0, 255), 0x3f)
+	end
+	return table.concat(words):rep(2^6)
+end
+
+--- Fills a buffer of that device or of the host with ordinary numbers, whether it holds f32, bf16 or f16: arithmetic on
+--- what is no number, or too small for one, takes another time than on weights.
+function M.fill_numbers(device, buffer)
+	local stream, unit = device:stream(), device:pinned(2^22)
+	unit:write(number_bytes())
+	for at = 0, buffer.bytes - 1, unit.bytes do
+		stream:copy(buffer, unit, { bytes = math.min(unit.bytes, buffer.bytes - at), target_offset = at })
+	end
+	stream:wait()
+	stream:close()
+	unit:close()
+end
+
 -- The row of DESIGN section 10. measured: value, unit, limit (same unit, or nil), target for the ratio value/limit
 -- (without a limit for the value), at_most = true where less is better.
 local function row(name, measured)

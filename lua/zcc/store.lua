@@ -58,6 +58,23 @@ function Buffer:copy(other)
 	ffi.copy(self:at(0, other.bytes), other:pointer(), other.bytes)
 end
 
+-- Texts made for a comparison are at most so long.
+local WINDOW_BYTES = 2^20
+
+--- Whether another buffer holds the same bytes.
+function Buffer:equals(other)
+	if self.bytes ~= other.bytes then
+		return false
+	end
+	for at = 0, self.bytes - 1, WINDOW_BYTES do
+		local n = math.min(WINDOW_BYTES, self.bytes - at)
+		if ffi.string(self:at(at, n), n) ~= ffi.string(other:at(at, n), n) then
+			return false
+		end
+	end
+	return true
+end
+
 -- ---- files ----
 
 local File = object.class("file", lib.zcc_file_close)

@@ -1,5 +1,7 @@
 -- Carrying out a plan between processes, and verifying what came out: objects over zcc/transfer.h.
+local fault = require "zcc.error"
 local object = require "zcc.object"
+local options_of = require "zcc.options"
 local zffi = require "zcc.ffi"
 
 local ffi, lib = zffi.ffi, zffi.lib
@@ -42,15 +44,35 @@ end
 
 local Transfer = object.class("transfer", lib.zcc_transfer_destroy)
 
---- A built plan on the processes of comm. options: staging_bytes (per peer).
-function M.create(plan, comm, options)
+local create_schema = {
+	staging_bytes = { type = "bytes" }, device = { type = "table" },
+	transport = { type = "choice", choices = { "mpi", "nccl" } },
+}
+
+--- A built plan on the processes of comm. Options: staging_bytes (per peer); device, where all memory that is bound
+--- lies; transport: how bytes go from a process's device to another's, "mpi" (through pinned memory) or "nccl".
+function M.create(plan, comm, given)
+	local options = options_of.check(create_schema, given, "transfer")
+	if options.transport and not options.device then
+		fault.raise("ZCC_EINVAL", "transfer: transport %s goes between devices, option device is missing",
+			options.transport)
+	end
 	local opts, out, err = ffi.new("zcc_transfer_options"), ffi.new("zcc_transfer *[1]"), zffi.new_error()
 	lib.zcc_transfer_options_init(opts)
-	if options and options.staging_bytes then
+	if options.staging_bytes then
 		opts.staging_bytes = options.staging_bytes
 	end
 	zffi.check(lib.zcc_transfer_create(plan:pointer(), comm:pointer(), opts, out, err), err)
-	return object.wrap(Transfer, out[0], { plan, comm })
+	local made = object.wrap(Transfer, out[0], { plan, comm, options.device })
+	if options.device then
+		local done, problem = pcall(zffi.check, lib.zcc_transfer_set_device(made:pointer(), options.device:pointer(),
+			options.transport, err), err)
+		if not done then
+			made:close()
+			error(problem, 0)
+		end
+	end
+	return made
 end
 
 --- The endpoint table of one side: a Placement, or "file" for ranks that are storage files.

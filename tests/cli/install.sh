@@ -21,6 +21,11 @@ cp "$source/tests/cli/recipes/arguments.lua" "$root/share/zcc/recipes/named.lua"
 "$root/bin/zccrun" named --count 3 | grep -q '"count":3'
 "$root/bin/zccrun" recipes/named.lua --count 4 | grep -q '"count":4'
 
+# Plug-ins lie beside the library and load there; whether there is a GPU is another thing.
+if [ -e "$build/libzcc_cuda.so" ]; then
+  "$root/bin/zccrun" --devices | grep '^cuda' | grep -qv 'does not load\|neither beside'
+fi
+
 # Nothing of the build or source tree is needed: a fault names the installed Lua files.
 printf 'error(debug.getinfo(require("zcc.recipe").is, "S").source, 0)\n' >where.lua
 if message=$("$root/bin/zccrun" where.lua 2>&1); then

@@ -74,6 +74,8 @@ static void a_process_that_cannot_hand_over_stops_all_at_the_next_round(void)
 {
 	fails_and_recovers("ncclGroupEnd,2,2,1", "ncclGroupEnd on cuda:0: unhandled system error (NCCL's error 2): the stand-in was told to fail",
 	                   300 * SECOND_NS, 20 * SECOND_NS);
+	/* The last of four rounds: agreed on like the others. */
+	fails_and_recovers("ncclGroupEnd,4,2,1", "ncclGroupEnd on cuda:0", 30 * SECOND_NS, 20 * SECOND_NS);
 	fails_and_recovers("ncclSend,1,2,0", "ncclSend on cuda:0", 300 * SECOND_NS, 20 * SECOND_NS);
 	fails_and_recovers("ncclRecv,1,2,1", "ncclRecv on cuda:0", 300 * SECOND_NS, 20 * SECOND_NS);
 }

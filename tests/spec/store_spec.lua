@@ -98,6 +98,21 @@ describe("store", function()
 		end
 	end)
 
+	it("compares buffers to the last byte", function()
+		for _, bytes in ipairs { 0, 1, 2^20, 2^20 + 5 } do
+			local a, b = store.buffer(bytes), store.buffer(bytes)
+			a:fill_random(1)
+			b:copy(a)
+			assert.is_true(a:equals(b))
+			assert.is_false(a:equals(store.buffer(bytes + 1)))
+			if bytes > 0 then
+				local last = require("zcc.ffi").ffi.cast("uint8_t *", b:at(bytes - 1, 1))
+				last[0] = last[0] == 0 and 1 or 0
+				assert.is_false(a:equals(b))
+			end
+		end
+	end)
+
 	it("refuses a range outside a buffer and the use of what is closed", function()
 		local buffer = store.buffer(8)
 		assert.has_error(function() buffer:at(4, 5) end)

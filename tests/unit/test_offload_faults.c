@@ -65,8 +65,10 @@ static void a_wait_that_flushes_names_a_reallocated_buffer_too(void **state)
 	(void)state;
 	FOR_EACH_DEVICE(device)
 	{
+		zcc_offload_options options = usual_options();
+		options.chunk_bytes = 1000;
 		rig r;
-		open_three(&r, device, NULL);
+		open_three(&r, device, &options);
 		int64_t ticket = defer_all(&r, 1);
 		reallocate(&r, 2);
 		assert_int_equal(zcc_offload_wait(r.queue, ticket, &fault), ZCC_ESTALE);
@@ -76,6 +78,41 @@ static void a_wait_that_flushes_names_a_reallocated_buffer_too(void **state)
 		/* It did not land, and that stays so. */
 		assert_int_equal(zcc_offload_wait(r.queue, ticket, &fault), ZCC_ESTALE);
 		assert_says(&fault, "ticket 1 failed or was cancelled, and has been released");
+		close_rig(&r);
+	}
+}
+
+static void a_fence_tells_of_all_tickets_that_failed_at_once(void **state)
+{
+	(void)state;
+	FOR_EACH_DEVICE(device)
+	{
+		rig r;
+		open_three(&r, device, NULL);
+		int64_t tickets[3];
+		for (int i = 0; i < 3; i++)
+			OK(try_defer(&r, 1, i, i + 1, NULL, &tickets[i]));
+		for (int i = 0; i < 2; i++)
+			reallocate(&r, i);
+		assert_int_equal(zcc_offload_fence(r.queue, &fault), ZCC_ESTALE);
+		assert_says(&fault, "the first of 2 tickets that failed: ticket 1: buffer 'layer.0.weight'");
+		OK(zcc_offload_fence(r.queue, &fault));
+		assert_int_equal(zcc_offload_wait(r.queue, tickets[1], &fault), ZCC_ESTALE);
+		OK(zcc_offload_wait(r.queue, tickets[2], &fault));
+		close_rig(&r);
+	}
+}
+
+static void a_cancelled_ticket_is_no_fault_of_a_fence(void **state)
+{
+	(void)state;
+	FOR_EACH_DEVICE(device)
+	{
+		rig r;
+		open_three(&r, device, NULL);
+		int64_t ticket = defer_all(&r, 1);
+		OK(zcc_offload_cancel(r.queue, ticket, &fault));
+		OK(zcc_offload_fence(r.queue, &fault));
 		close_rig(&r);
 	}
 }
@@ -388,6 +425,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_buffer_reallocated_between_defer_and_flush_is_named),
 	        cmocka_unit_test(a_wait_that_flushes_names_a_reallocated_buffer_too),
+	        cmocka_unit_test(a_fence_tells_of_all_tickets_that_failed_at_once),
+	        cmocka_unit_test(a_cancelled_ticket_is_no_fault_of_a_fence),
 	        cmocka_unit_test(a_buffer_that_goes_in_mid_snapshot_is_named_and_not_read),
 	        cmocka_unit_test(a_fault_of_the_device_reaches_the_fence_once_with_the_buffers_name),
 	        cmocka_unit_test(a_write_between_defer_and_flush_is_found_in_checking_mode),

@@ -1,0 +1,74 @@
+-- recipes/ema.lua from outside: its report and what it saves, on the host and on devices.
+
+local program = assert(os.getenv "ZCCRUN")
+local launcher = assert(os.getenv "MPIRUN")
+
+local function slurp(path)
+	local file = assert(io.open(path, "rb"))
+	local text = file:read("*a")
+	file:close()
+	return text
+end
+
+local function shell(command)
+	local out, err = os.tmpname(), os.tmpname()
+	local pipe = io.popen(("( %s ) >%s 2>%s </dev/null; echo $?"):format(command, out, err))
+	local status = tonumber(pipe:read("*a"))
+	pipe:close()
+	local output, errors = slurp(out), slurp(err)
+	os.remove(out)
+	os.remove(err)
+	return status, output, errors
+end
+
+-- Runs the recipe; the text of its report, and its output.
+local function ema(arguments, before)
+	local path = os.tmpname()
+	local status, out, err = shell(("%s %s recipes/ema.lua %s --report %s"):format(before or "", program, arguments, path))
+	assert.are.equal(0, status, err)
+	local text = slurp(path)
+	os.remove(path)
+	return text, out
+end
+
+local function value(text, key)
+	return text:match('"' .. key .. '": "?([^,"\n]+)')
+end
+
+describe("recipes/ema.lua", function()
+	for _, where in ipairs { "--place host", "--place device", "--place device --device late:host,lazy",
+		"--place device --device late:host,eager", "--place device --device late:host,shuffle=5" } do
+		it("averages_and_resumes " .. where, function()
+			local text, out = ema(where .. " --elems 100003 --interval 2 --threads 2")
+			assert.are.equal("ema", value(text, "recipe"))
+			assert.are.equal("true", value(text, "resumes"))
+			assert.are.equal("100003", value(text, "elems"))
+			assert.are.equal(tonumber(value(text, "calls")), 2 * tonumber(value(text, "updates")))
+			assert.is_truthy(out:find("the same bits", 1, true))
+		end)
+	end
+
+	it("every_parameter_of_a_model_has_its_average_cut_over_the_ranks", function()
+		local text = ema("--shapes demo --dp 64 --dtype f32", launcher .. " --oversubscribe -n 2")
+		assert.are.equal("69", value(text, "buffers"))
+		assert.is_true(tonumber(value(text, "elems")) >= 31464704 / 64)
+	end)
+
+	it("saves_a_file_that_holds_averages_and_counters", function()
+		local path = os.tmpname()
+		os.remove(path)
+		ema("--elems 1000 --out " .. path)
+		local text = slurp(path)
+		os.remove(path)
+		assert.is_truthy(text:find('"w":{"dtype":"F32","shape":[1000]', 1, true))
+		assert.is_truthy(text:find('"zcc.ema.counters":{"dtype":"I64","shape":[2]', 1, true))
+	end)
+
+	it("misuse_ends_with_status_2", function()
+		for _, arguments in ipairs { "--decay 1", "--interval 0", "--elems 5 --shapes demo", "--dtype f16" } do
+			local status, _, err = shell(("%s recipes/ema.lua %s"):format(program, arguments))
+			assert.are.equal(2, status, arguments)
+			assert.is_truthy(err:find(arguments:match("^%-%-%a+"), 1, true), err)
+		end
+	end)
+end)
