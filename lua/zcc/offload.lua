@@ -57,9 +57,9 @@ local function queue_options(opts)
 end
 
 --- device; pool: where host memory comes from, else one of its own that pins at most `cap`; chunk_bytes: 64 MiB, 0 =
---- all at once; busy: "wait" or "refuse" another snapshot while one is in flight; unpinned: ordinary memory where pinned
---- runs out; check: find writes that broke a fence (slow); slots: how many regions hold memory at once (0 = all), taken
---- with each() and released one by one.
+--- all at once; busy: "wait" or "refuse" another snapshot while one is in flight; unpinned: ordinary memory
+--- where pinned runs out; check: find writes that broke a fence (slow); slots: how many regions hold memory at once
+--- (0 = all), taken with each() and released one by one.
 local function create(_, given)
 	local opts = options.check(create_schema, given, "offload")
 	local on, from = opts.device, opts.pool or pool{ device = opts.device, cap = opts.cap }
