@@ -60,12 +60,13 @@ static inline const char *rig_device(int i)
 {
 	static char shuffle[64];
 	snprintf(shuffle, sizeof shuffle, "late:host,shuffle=%llu", (unsigned long long)seed_of_run());
-	const char *const names[] = {"host", "late:host,lazy", "late:host,eager", shuffle, getenv("ZCC_TEST_DEVICE"), NULL};
+	const char *const names[] = {"host",  "late:host,lazy",          "late:host,eager",
+	                             shuffle, getenv("ZCC_TEST_DEVICE"), NULL};
 	return names[i];
 }
 
 #define FOR_EACH_DEVICE(name)                                                                                          \
-	for (int name##_i = 0; rig_device(name##_i) != NULL; name##_i++)                                                               \
+	for (int name##_i = 0; rig_device(name##_i) != NULL; name##_i++)                                               \
 		for (const char *name = rig_device(name##_i); name != NULL; name = NULL)
 
 #define OK(call) assert_ok(call, &fault, __LINE__)

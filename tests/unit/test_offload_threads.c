@@ -89,7 +89,7 @@ static zcc_status train(trainer *t, int64_t round)
 {
 	zcc_error error = {0};
 	rig *r = t->r;
-	int64_t ticket;
+	int64_t ticket = t->last_ticket + 1;
 	zcc_offload_landed landed;
 	zcc_offload_region region = {.handle = r->handle[t->buffer], .bytes = -1};
 	zcc_status status = zcc_offload_defer(r->queue, 1, &region, 1, NULL, &ticket, &error);

@@ -32,9 +32,10 @@ typedef struct zcc_offload_options {
 	int32_t memory;        /* ZCC_OFFLOAD_PINNED_ONLY or ZCC_OFFLOAD_OR_UNPINNED */
 	int32_t check;         /* 1: hash the source at defer and when it has landed; both block and are slow */
 	int64_t chunk_bytes;   /* 64 MiB; 0 = all that may start at once is one chunk */
-	/* The most regions that hold host memory at once; 0 (default) = all, taken before the first byte of a ticket
-	 * moves. With n, the queue takes n pinned buffers, together no larger than the n largest regions, and a region
-	 * waits for one that is released: take and release them with zcc_offload_next. */
+	/* The most regions that hold host memory at once; 0 (default) = all of a ticket, taken before its first byte
+	 * moves. With n there are n pinned buffers, together no larger than the n largest regions, and regions take
+	 * turns: take them with zcc_offload_next and release them. Released in order, n - 1 of them can be kept at any
+	 * time. */
 	int32_t slots;
 	/* With slots, where every one holds landed bytes: 1 = wait and fence wait for another thread to release some;
 	 * 0 = they are ZCC_EBUSY. */
@@ -104,14 +105,14 @@ ZCC_API zcc_status zcc_offload_defer(zcc_offload *queue, int64_t snapshot, const
 /* Starts all that is deferred. Does not block. A ticket with a stale handle fails before any of its bytes moves:
  * ZCC_ESTALE. */
 ZCC_API zcc_status zcc_offload_flush(zcc_offload *queue, zcc_error *error);
-/* Starts the next share of the snapshot's bytes, rounded up to whole bytes: 0 < fraction <= 1. Otherwise as flush.
+/* Starts the next share of the snapshot's bytes, 0 < fraction <= 1, and the chunk that it ends in. Otherwise as flush.
  * Nothing where nothing is pending. */
 ZCC_API zcc_status zcc_offload_flush_fraction(zcc_offload *queue, double fraction, zcc_error *error);
 /* Flushes up to that ticket and blocks until it and all before it are done: ZCC_OK only if the ticket has landed
- * (or has been released since). The fault of a ticket that failed names the ticket and, where it was one, the
+ * (it may have been released since). The fault of a ticket that failed names the ticket and, where it was one, the
  * buffer, and is returned every time until the ticket is released: ZCC_ESTALE (registered anew or unregistered
- * since defer), ZCC_ENOMEM (no byte moved), ZCC_EVERIFY (checking: the source was written in between), or the
- * device's. ZCC_EINVAL for a ticket not given out yet; ZCC_EBUSY (see slots); ZCC_EINTR. */
+ * since defer, or cancelled), ZCC_ENOMEM (no byte moved), ZCC_EVERIFY (checking: the source was written in
+ * between), or the device's. ZCC_EINVAL for a ticket not given out yet; ZCC_EBUSY (see slots); ZCC_EINTR. */
 ZCC_API zcc_status zcc_offload_wait(zcc_offload *queue, int64_t ticket, zcc_error *error);
 /* *landed = 1 when wait would return ZCC_OK at once. Does not flush, does not block. Faults as wait. */
 ZCC_API zcc_status zcc_offload_test(zcc_offload *queue, int64_t ticket, int32_t *landed, zcc_error *error);
