@@ -15,6 +15,15 @@
 
 #include "base/threads.h"
 
+#ifdef __SANITIZE_THREAD__
+/* Else it ends a child that starts threads of its own. */
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+	return "die_after_fork=0";
+}
+#endif
+
 static int usual;
 
 static int setup(void **state)
