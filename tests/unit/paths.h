@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __x86_64__
+#include <xmmintrin.h>
+#endif
+
 #include "kernels/cpu.h"
 
 static uint64_t random_state;
@@ -71,6 +75,31 @@ static inline void put_random(void *target, int32_t dtype, int64_t i)
 		memcpy((char *)target + 4 * i, &bits, 4);
 	else
 		memcpy((char *)target + 2 * i, &half, 2);
+}
+
+/* A calling thread as a library built for speed leaves it: denormals flushed, and rounding toward zero on top. */
+static inline unsigned begin_flushing(void)
+{
+#ifdef __x86_64__
+	unsigned usual = _mm_getcsr();
+	_mm_setcsr((usual & ~0x3fu) | 0x8040 | 0x6000);
+	return usual;
+#else
+	return 0;
+#endif
+}
+
+/* Whether the thread was still flushing; it is as it was before, now. */
+static inline bool end_flushing(unsigned usual)
+{
+#ifdef __x86_64__
+	bool flushing = (_mm_getcsr() & 0xe040) == 0xe040;
+	_mm_setcsr(usual);
+	return flushing;
+#else
+	(void)usual;
+	return true;
+#endif
 }
 
 /* for (…) over all paths that this machine has; ends with the best one. */

@@ -92,11 +92,30 @@ static void every_length_and_alignment_gives_the_same_bits_on_every_path(void **
 			}
 }
 
+static void denormals_are_not_flushed(void **state)
+{
+	(void)state;
+	FOR_EACH_PATH(path)
+	{
+		float target[40], source[40];
+		for (uint32_t i = 0; i < 40; i++) {
+			target[i] = f32_of(i);
+			source[i] = f32_of(2 * i + 1);
+		}
+		unsigned usual = begin_flushing();
+		zcci_accumulate(target, source, ZCC_F32, 40);
+		assert_true(end_flushing(usual));
+		for (int i = 0; i < 40; i++)
+			assert_int_equal(bits_of(target[i]), 3 * i + 1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(sums_are_exact_and_rounded_once),
 	        cmocka_unit_test(every_length_and_alignment_gives_the_same_bits_on_every_path),
+	        cmocka_unit_test(denormals_are_not_flushed),
 	};
 	return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -276,6 +276,37 @@ static void nans_come_out_as_one_nan(void **state)
 	}
 }
 
+/* Second moments of small gradients are denormals. */
+static void denormals_are_not_flushed(void **state)
+{
+	(void)state;
+	FOR_EACH_PATH(path)
+	{
+		float p[40], m[40] = {0}, v[40] = {0}, grad[40], wanted[3][40];
+		zcci_adamw_step numbers;
+		zcci_adamw_prepare(&numbers, 0.01, 0.9, 0.999, 0, 0, 1, 1);
+		for (int flushing = 0; flushing < 2; flushing++) {
+			for (int i = 0; i < 40; i++) {
+				p[i] = 1;
+				m[i] = v[i] = 0;
+				grad[i] = (float)(1e-20 * (i + 1));
+			}
+			unsigned usual = flushing ? begin_flushing() : 0;
+			zcci_adamw(&numbers, p, m, v, grad, ZCC_F32, NULL, 0, 40);
+			assert_true(!flushing || end_flushing(usual));
+			if (!flushing) {
+				memcpy(wanted[0], p, sizeof p);
+				memcpy(wanted[1], m, sizeof m);
+				memcpy(wanted[2], v, sizeof v);
+				assert_true(v[0] > 0 && v[0] < 0x1p-126f);
+			}
+		}
+		assert_memory_equal(p, wanted[0], sizeof p);
+		assert_memory_equal(m, wanted[1], sizeof m);
+		assert_memory_equal(v, wanted[2], sizeof v);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -285,6 +316,7 @@ int main(void)
 	        cmocka_unit_test(every_length_and_alignment_gives_the_same_bits_on_every_path),
 	        cmocka_unit_test(large_results_have_the_same_bits_on_every_path),
 	        cmocka_unit_test(nans_come_out_as_one_nan),
+	        cmocka_unit_test(denormals_are_not_flushed),
 	};
 	return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -157,20 +157,24 @@ static void every_length_and_alignment_gives_the_same_bits_on_every_path(void **
 			}
 }
 
-/* Denormals move, one last place at a time where the step is that small. */
+/* Denormals move, one last place at a time where the step is that small, also for a thread that flushes its own. */
 static void denormals_are_not_flushed(void **state)
 {
 	(void)state;
 	FOR_EACH_PATH(path)
 	{
-		float ema[16], param[16];
-		for (int i = 0; i < 16; i++) {
-			ema[i] = 0x1p-149f * (float)i;
-			param[i] = ema[i] + 0x1p-148f;
+		for (int flushing = 0; flushing < 2; flushing++) {
+			float ema[40], param[40];
+			for (uint32_t i = 0; i < 40; i++) {
+				ema[i] = f32_of(i);
+				param[i] = f32_of(i + 2);
+			}
+			unsigned usual = flushing ? begin_flushing() : 0;
+			zcci_lerp(ema, param, ZCC_F32, 0.5, 40);
+			assert_true(!flushing || end_flushing(usual));
+			for (int i = 0; i < 40; i++)
+				assert_int_equal(bits_of(ema[i]), i + 1);
 		}
-		zcci_lerp(ema, param, ZCC_F32, 0.5, 16);
-		for (int i = 0; i < 16; i++)
-			assert_int_equal(bits_of(ema[i]), i + 1);
 	}
 }
 
