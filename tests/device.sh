@@ -14,7 +14,7 @@ if ! [ -e /dev/nvidiactl ] && ! [ -e /dev/dxg ]; then
 fi
 
 programs=(test_cuda test_cuda_export test_cuda_kernels test_copyback test_copyback_adamw test_copyback_faults test_copyback_gradients
-  test_ema test_offload test_offload_memory)
+  test_ema test_ema_faults test_offload test_offload_memory)
 started=$SECONDS
 if ! { cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DZCC_CUDA=ON &&
   cmake --build "$build" --target zccrun zcc_cuda "${programs[@]}" multi_test_transfer; } >&2; then

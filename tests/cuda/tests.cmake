@@ -35,7 +35,7 @@ foreach(source ${CUDA_TESTS})
 endforeach()
 
 # What staging does, on that device too.
-foreach(name test_copyback test_copyback_adamw test_copyback_faults test_copyback_gradients test_ema test_offload test_offload_memory)
+foreach(name test_copyback test_copyback_adamw test_copyback_faults test_copyback_gradients test_ema test_ema_faults test_offload test_offload_memory)
   zcc_standin_link(${name})
   add_test(NAME cuda.${name} COMMAND ${STANDIN_FOLDER}/${name})
   set_tests_properties(cuda.${name} PROPERTIES TIMEOUT 120 LABELS cuda ENVIRONMENT "ZCC_TEST_DEVICE=cuda:0")
