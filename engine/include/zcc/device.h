@@ -82,7 +82,8 @@ ZCC_API zcc_status zcc_copy_2d_async(zcc_stream *stream, void *target, int64_t t
 /* target[i] = source[i] rounded to nearest even; pairs of F16, BF16, F32. */
 ZCC_API zcc_status zcc_cast_async(zcc_stream *stream, void *target, int32_t target_dtype, const void *source, int32_t source_dtype,
                                   int64_t elems, zcc_error *error);
-/* ema[i] = fma(1 - decay, param[i] - ema[i], ema[i]) in f32 (1 - decay is rounded to f32 once); param F32, or BF16 widened exactly. */
+/* ema[i] = fma(1 - decay, param[i] - ema[i], ema[i]) in f32 (1 - decay is rounded to f32 once); param F32, or BF16 widened exactly.
+ * A NaN comes out as 7FC00000. */
 ZCC_API zcc_status zcc_lerp_async(zcc_stream *stream, float *ema, const void *param, int32_t param_dtype, double decay, int64_t elems,
                                   zcc_error *error);
 /* Strided to strided: the same shape (1 to ZCC_MAX_NDIM axes), strides in elements, elements of 1, 2, 4 or 8 bytes. Dense strides on one side
