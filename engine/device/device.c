@@ -87,11 +87,12 @@ zcc_status zcc_device_open(const char *text, zcc_device **device, zcc_error *err
 	return status;
 }
 
-static void retain(zcc_device *device)
+zcc_device *zcci_device_retain(zcc_device *device)
 {
 	pthread_mutex_lock(&lock);
 	device->refs++;
 	pthread_mutex_unlock(&lock);
+	return device;
 }
 
 static void release(zcc_device *device)
@@ -190,7 +191,7 @@ static zcc_status allocate(zcc_device *device, int64_t bytes, void **data, const
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "%lld bytes asked for", (long long)bytes);
 	zcc_status status = slot(device->impl, bytes, data, error);
 	if (status == ZCC_OK)
-		retain(device);
+		zcci_device_retain(device);
 	return status;
 }
 
@@ -234,7 +235,7 @@ zcc_status zcc_device_import(zcc_device *device, const uint8_t handle[ZCC_EXPORT
 		return zcci_fail(error, ZCC_EDEVICE, 0, "device import", "%s cannot import memory", device->name);
 	zcc_status status = device->ops->import(device->impl, handle, data, bytes, error);
 	if (status == ZCC_OK)
-		retain(device);
+		zcci_device_retain(device);
 	return status;
 }
 
@@ -250,8 +251,7 @@ zcc_status zcc_stream_create(zcc_device *device, zcc_stream **stream, zcc_error 
 		zcci_free(made);
 		return status;
 	}
-	made->device = device;
-	retain(device);
+	made->device = zcci_device_retain(device);
 	*stream = made;
 	return ZCC_OK;
 }
@@ -301,8 +301,7 @@ zcc_status zcc_event_create(zcc_device *device, zcc_event **event, zcc_error *er
 		zcci_free(made);
 		return status;
 	}
-	made->device = device;
-	retain(device);
+	made->device = zcci_device_retain(device);
 	*event = made;
 	return ZCC_OK;
 }

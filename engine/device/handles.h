@@ -13,6 +13,9 @@ struct zcc_device {
 	char name[ZCCI_DEVICE_NAME_BYTES];
 };
 
+/* A reference more, returned. Drop it with zcc_device_close. Any thread. */
+zcc_device *zcci_device_retain(zcc_device *device);
+
 struct zcc_stream {
 	zcc_device *device;
 	void *impl;

@@ -6,6 +6,7 @@
 
 #include "base/names.h"
 #include "base/status.h"
+#include "device/handles.h"
 #include "kernels/adamw.h"
 #include "staging/runs.h"
 
@@ -56,13 +57,8 @@ zcc_status zcc_adamw_create(const zcc_adamw_options *options, zcc_adamw **adamw,
 	zcc_adamw *made = zcci_calloc(1, sizeof *made);
 	if (made == NULL)
 		return zcci_fail(error, ZCC_ENOMEM, 0, "AdamW create", "no memory for an optimizer");
-	/* A name that is open gives one more reference to the same device. */
 	if (options->device != NULL)
-		status = zcc_device_open(zcc_device_name(options->device), &made->device, error);
-	if (status != ZCC_OK) {
-		zcci_free(made);
-		return status;
-	}
+		made->device = zcci_device_retain(options->device);
 	made->beta1 = options->beta1;
 	made->beta2 = options->beta2;
 	made->eps = options->eps;

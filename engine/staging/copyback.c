@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/omit.h"
 #include "base/status.h"
+#include "device/handles.h"
 #include "staging/pool.h"
 
 void zcc_copyback_options_init(zcc_copyback_options *options)
@@ -52,10 +53,7 @@ zcc_status zcc_copyback_create(zcc_device *device, const zcc_copyback_options *o
 	zcc_copyback *made = zcci_calloc(1, sizeof *made);
 	if (made == NULL)
 		return zcci_fail(error, ZCC_ENOMEM, 0, "copy-back create", "no memory for a copy-back");
-	/* A name that is open gives one more reference to the same device. */
-	status = zcc_device_open(zcc_device_name(device), &made->device, error);
-	if (status != ZCC_OK)
-		goto free_made;
+	made->device = zcci_device_retain(device);
 	made->own_pool = options->pool == NULL;
 	made->pool = options->pool;
 	if (!made->own_pool)
@@ -74,7 +72,6 @@ zcc_status zcc_copyback_create(zcc_device *device, const zcc_copyback_options *o
 
 close_device:
 	zcc_device_close(made->device);
-free_made:
 	zcci_free(made);
 	return status;
 }

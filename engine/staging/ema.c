@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "device/handles.h"
 
 static const char *const place_names[] = {"nowhere", "pageable", "pinned", "device"};
 
@@ -32,12 +33,7 @@ zcc_status zcc_ema_create(const zcc_ema_options *options, zcc_ema **ema, zcc_err
 	zcc_ema *made = zcci_calloc(1, sizeof *made);
 	if (made == NULL)
 		return zcci_fail(error, ZCC_ENOMEM, 0, operation, "no memory for an EMA");
-	/* A name that is open gives one more reference to the same device. */
-	zcc_status status = zcc_device_open(zcc_device_name(options->device), &made->device, error);
-	if (status != ZCC_OK) {
-		zcci_free(made);
-		return status;
-	}
+	made->device = zcci_device_retain(options->device);
 	made->interval = options->interval;
 	*ema = made;
 	return ZCC_OK;

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "device/handles.h"
 
 enum { PAGE_BYTES = 4096, N_CHAINS = 509 };
 
@@ -65,12 +66,7 @@ zcc_status zcc_pool_create(zcc_device *device, const zcc_pool_options *options, 
 	zcc_pool *made = zcci_calloc(1, sizeof *made);
 	if (made == NULL)
 		return zcci_fail(error, ZCC_ENOMEM, 0, "pool create", "no memory for a pool");
-	/* A name that is open gives one more reference to the same device. */
-	status = zcc_device_open(zcc_device_name(device), &made->device, error);
-	if (status != ZCC_OK) {
-		zcci_free(made);
-		return status;
-	}
+	made->device = zcci_device_retain(device);
 	pthread_mutex_init(&made->lock, NULL);
 	pthread_cond_init(&made->left, NULL);
 	made->holders = 1;

@@ -221,7 +221,6 @@ zcc_status zcc_transfer_set_device(zcc_transfer *transfer, zcc_device *device, c
 {
 	static const char operation[] = "transfer set device";
 	const zcci_transport_ops *ops = NULL;
-	zcc_device *own = NULL;
 	for (int32_t side = 0; side < 2; side++)
 		for (int32_t i = 0; i < transfer->sides[side].n_ranks; i++)
 			if (transfer->sides[side].bindings[i] != NULL)
@@ -231,14 +230,12 @@ zcc_status zcc_transfer_set_device(zcc_transfer *transfer, zcc_device *device, c
 	if (status == ZCC_OK && ops->device != NULL && strcmp(device->ops->name, ops->device) != 0)
 		status = zcci_fail(error, ZCC_EINVAL, 0, operation, "%s goes between devices of %s, this is %s", ops->name, ops->device,
 		                   zcc_device_name(device));
-	/* The same device once more: a reference of its own. */
-	if (status == ZCC_OK)
-		status = zcc_device_open(zcc_device_name(device), &own, error);
 	if (status != ZCC_OK)
 		return status;
 	drop_schedule(transfer);
+	zcci_device_retain(device);
 	zcc_device_close(transfer->device);
-	transfer->device = own;
+	transfer->device = device;
 	transfer->transport = ops;
 	return ZCC_OK;
 }
