@@ -3,23 +3,10 @@
 local program = assert(os.getenv "ZCCRUN")
 local launcher = assert(os.getenv "MPIRUN")
 
-local function slurp(path)
-	local file = assert(io.open(path, "rb"))
-	local text = file:read("*a")
-	file:close()
-	return text
-end
+package.path = "tests/cli/?.lua;" .. package.path
 
-local function shell(command)
-	local out, err = os.tmpname(), os.tmpname()
-	local pipe = io.popen(("( %s ) >%s 2>%s </dev/null; echo $?"):format(command, out, err))
-	local status = tonumber(pipe:read("*a"))
-	pipe:close()
-	local output, errors = slurp(out), slurp(err)
-	os.remove(out)
-	os.remove(err)
-	return status, output, errors
-end
+local outside = require "outside"
+local shell, slurp = outside.shell, outside.slurp
 
 -- Runs the recipe; the text of its report, and its output.
 local function ema(arguments, before)

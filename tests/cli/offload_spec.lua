@@ -2,14 +2,9 @@
 
 local program = assert(os.getenv "ZCCRUN")
 
-package.path = "lua/?.lua;lua/?/init.lua;" .. package.path
+package.path = "tests/cli/?.lua;lua/?.lua;lua/?/init.lua;" .. package.path
 
-local function slurp(path)
-	local file = assert(io.open(path, "rb"))
-	local text = file:read("*a")
-	file:close()
-	return text
-end
+local slurp = require "outside".slurp
 
 -- Runs the recipe; its output and the text of its report.
 local function offload(arguments)

@@ -5,12 +5,9 @@ local program = assert(os.getenv "ZCCRUN")
 local launcher = assert(os.getenv "MPIRUN")
 local recipes = "tests/cli/recipes/"
 
-local function slurp(path)
-	local file = assert(io.open(path, "rb"))
-	local text = file:read("*a")
-	file:close()
-	return text
-end
+package.path = "tests/cli/?.lua;" .. package.path
+
+local slurp = require "outside".slurp
 
 -- Runs a shell command without single quotes in it; returns its status, stdout and stderr.
 local function shell(command)
