@@ -240,8 +240,9 @@ static void cancelling_gives_back_everything_whenever_it_comes(void **state)
 			int64_t ticket, keep;
 			OK(try_defer(&r, round, 0, 2, NULL, &ticket));
 			OK(try_defer(&r, round, 2, 3, NULL, &keep));
+			/* At most 0.6 of all; the ticket is two thirds, so it can never have landed before. */
 			if (round % 4 > 0)
-				OK(zcc_offload_flush_fraction(r.queue, round % 4 / 4.0, &fault));
+				OK(zcc_offload_flush_fraction(r.queue, round % 4 / 5.0, &fault));
 			OK(zcc_offload_cancel(r.queue, ticket, &fault));
 			assert_int_equal(zcc_offload_cancel(r.queue, ticket, &fault), ZCC_ESTALE);
 			OK(zcc_offload_fence(r.queue, &fault));
@@ -253,6 +254,24 @@ static void cancelling_gives_back_everything_whenever_it_comes(void **state)
 			assert_int_equal(queue_stats(&r).held_bytes, 0);
 			assert_int_equal(queue_stats(&r).pending_bytes, 0);
 		}
+		close_rig(&r);
+	}
+}
+
+static void cancelling_what_has_landed_is_a_release(void **state)
+{
+	(void)state;
+	FOR_EACH_DEVICE(device)
+	{
+		rig r;
+		open_three(&r, device, NULL);
+		int64_t ticket = defer_all(&r, 1);
+		OK(zcc_offload_wait(r.queue, ticket, &fault));
+		OK(zcc_offload_cancel(r.queue, ticket, &fault));
+		assert_int_equal(queue_stats(&r).held_bytes, 0);
+		OK(zcc_offload_wait(r.queue, ticket, &fault));
+		assert_int_equal(zcc_offload_cancel(r.queue, ticket, &fault), ZCC_ESTALE);
+		assert_int_equal(zcc_offload_release(r.queue, ticket, &fault), ZCC_ESTALE);
 		close_rig(&r);
 	}
 }
@@ -432,6 +451,7 @@ int main(void)
 	        cmocka_unit_test(a_write_between_defer_and_flush_is_found_in_checking_mode),
 	        cmocka_unit_test(a_write_after_the_copy_and_before_the_fence_is_found_in_checking_mode),
 	        cmocka_unit_test(cancelling_gives_back_everything_whenever_it_comes),
+	        cmocka_unit_test(cancelling_what_has_landed_is_a_release),
 	        cmocka_unit_test(a_queue_closes_with_work_in_every_state),
 	        cmocka_unit_test(what_no_call_may_bring_is_refused),
 	        cmocka_unit_test(any_allocation_may_fail),

@@ -134,7 +134,7 @@ ZCC_API zcc_status zcc_offload_release_region(zcc_offload *queue, int64_t ticket
  * ZCC_ESTALE (again), ZCC_EINVAL. */
 ZCC_API zcc_status zcc_offload_release(zcc_offload *queue, int64_t ticket, zcc_error *error);
 /* Release, for a ticket in flight too: what has not been given to the device is dropped, a chunk in flight is
- * waited for. ZCC_ESTALE, ZCC_EINVAL. */
+ * waited for. One that has landed is released, and waiting for it stays ZCC_OK. ZCC_ESTALE, ZCC_EINVAL. */
 ZCC_API zcc_status zcc_offload_cancel(zcc_offload *queue, int64_t ticket, zcc_error *error);
 
 /* Any thread. */
