@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/spin.h"
 #include "base/status.h"
 
 /* One call of zcci_parallel, on its caller's stack. */
@@ -16,20 +17,22 @@ typedef struct loop {
 	void *context;
 	int64_t count, chunk, n_chunks;
 	_Atomic int64_t next; /* the first chunk that nobody has taken; may run past the last */
-	/* Guarded by the pool's mutex: how many threads may still join, how many run, and the place in the list of
+	/* Changed under the pool's mutex: how many threads may still join, how many run, and the place in the list of
 	 * loops that want more. */
-	int32_t wanted, running;
+	int32_t wanted;
+	_Atomic int32_t running;
 	bool listed;
-	struct loop *after;
+	_Atomic(struct loop *) after;
 	pthread_cond_t left; /* the last one that ran has left */
 } loop;
 
 static struct {
 	pthread_mutex_t mutex;
 	pthread_cond_t work;
-	loop *first;
+	/* Changed under the mutex too, but threads also look without. */
+	_Atomic(loop *) first;
+	_Atomic bool ending;
 	int32_t n_threads;
-	bool ending;
 	pthread_t threads[ZCC_MAX_THREADS];
 } pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
 
@@ -80,11 +83,21 @@ static void unlist(loop *l)
 {
 	if (!l->listed)
 		return;
-	loop **at = &pool.first;
+	_Atomic(loop *) *at = &pool.first;
 	while (*at != l)
 		at = &(*at)->after;
 	*at = l->after;
 	l->listed = false;
+}
+
+/* With the mutex held, and released meanwhile. */
+static void await_loop(void)
+{
+	pthread_mutex_unlock(&pool.mutex);
+	ZCCI_SPIN_WHILE(pool.first == NULL && !pool.ending);
+	pthread_mutex_lock(&pool.mutex);
+	while (pool.first == NULL && !pool.ending)
+		pthread_cond_wait(&pool.work, &pool.mutex);
 }
 
 static void *help(void *unused)
@@ -94,7 +107,7 @@ static void *help(void *unused)
 	while (!pool.ending) {
 		loop *l = pool.first;
 		if (l == NULL) {
-			pthread_cond_wait(&pool.work, &pool.mutex);
+			await_loop();
 			continue;
 		}
 		l->running++;
@@ -168,7 +181,7 @@ static void share(loop *l, int32_t helpers)
 		grow(helpers);
 	l->wanted = helpers;
 	l->listed = true;
-	loop **at = &pool.first;
+	_Atomic(loop *) *at = &pool.first;
 	while (*at != NULL)
 		at = &(*at)->after;
 	*at = l;
@@ -192,6 +205,9 @@ void zcci_parallel(int64_t count, int64_t chunk, zcci_parallel_body *body, void 
 	run(&l);
 	pthread_mutex_lock(&pool.mutex);
 	unlist(&l);
+	pthread_mutex_unlock(&pool.mutex);
+	ZCCI_SPIN_WHILE(l.running > 0);
+	pthread_mutex_lock(&pool.mutex);
 	while (l.running > 0)
 		pthread_cond_wait(&l.left, &pool.mutex);
 	pthread_mutex_unlock(&pool.mutex);

@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/memory.h"
+#include "base/spin.h"
 #include "base/status.h"
 #include "device/host_memory.h"
 
@@ -34,8 +36,10 @@ typedef struct stream {
 	pthread_t thread;
 	pthread_cond_t filled;
 	item *head, **tail;
-	int64_t n_submitted, n_done;
-	bool closing;
+	int64_t n_done;
+	/* Changed under the lock too, but the thread also looks without. */
+	_Atomic int64_t n_submitted;
+	_Atomic bool closing;
 } stream;
 
 static void lock(void)
@@ -85,6 +89,16 @@ static void run(stream *s, item *i)
 	pthread_cond_broadcast(&zcci_host_progress);
 }
 
+/* Lock held, and released meanwhile; by the thread, which alone changes n_done. */
+static void await_item(stream *s)
+{
+	unlock();
+	ZCCI_SPIN_WHILE(s->n_submitted == s->n_done && !s->closing);
+	lock();
+	while (s->head == NULL && !s->closing)
+		pthread_cond_wait(&s->filled, &zcci_host_lock);
+}
+
 static void *serve(void *argument)
 {
 	stream *s = argument;
@@ -92,7 +106,7 @@ static void *serve(void *argument)
 	while (!s->closing || s->head != NULL) {
 		item *i = s->head;
 		if (i == NULL) {
-			pthread_cond_wait(&s->filled, &zcci_host_lock);
+			await_item(s);
 			continue;
 		}
 		s->head = i->next;
