@@ -5,7 +5,7 @@ local zcc = require "zcc"
 
 local TIMES = 9
 local ELEMS, PIECES = 2^26, 4
--- Casts and copies that are timed alone go through a buffer that stays in a cache, as slices of the staging buffers do.
+-- Casts and copies that are timed alone go through a buffer that stays in a cache, as parts of the staging buffers do.
 local SLICE_ELEMS = 2^18
 local GB = 1e9
 
@@ -23,10 +23,10 @@ local function open_device()
 	return device
 end
 
--- Masters, targets and what copies them.
+-- Masters, targets and what copies them; `back` is the same the other way round.
 local function setup(dtype)
 	local device, bytes = open_device(), zcc.store.dtype_bytes(dtype)
-	local s = { device = device, bytes = bytes, pieces = {}, slices = {},
+	local s = { device = device, bytes = bytes, pieces = {}, slices = {}, back = {}, slices_back = {},
 		masters = zcc.store.buffer(ELEMS * 4), target = device:malloc(ELEMS * bytes),
 		slice = device:pinned(SLICE_ELEMS * bytes), stream = device:stream(),
 		staged = zcc.copyback { device = device, dtype = dtype },
@@ -40,6 +40,12 @@ local function setup(dtype)
 	for at = 0, ELEMS - 1, SLICE_ELEMS do
 		s.slices[#s.slices + 1] = { target = s.slice, source = s.masters, elems = SLICE_ELEMS, source_offset = at * 4 }
 	end
+	for _, way in ipairs { { s.pieces, s.back }, { s.slices, s.slices_back } } do
+		for i, there in ipairs(way[1]) do
+			way[2][i] = { target = there.source, source = there.target, elems = there.elems,
+				target_offset = there.source_offset, source_offset = there.target_offset }
+		end
+	end
 	return s
 end
 
@@ -49,7 +55,7 @@ local function teardown(s)
 	end
 end
 
--- Gigabytes of masters a second: through the buffers, directly, cast alone, copied alone.
+-- Gigabytes of masters a second: through the buffers, directly, cast alone, copied alone; and gradients the other way.
 local function rates(s)
 	local seconds = zcc.bench.medians(TIMES, {
 		function() s.staged:run(s.pieces) end,
@@ -61,11 +67,21 @@ local function rates(s)
 			end
 			s.stream:wait()
 		end,
+		function() s.staged:gradients(s.back, { accumulate = true }) end,
+		function() s.direct:gradients(s.slices_back, { accumulate = true }) end,
+		function()
+			for i = 0, #s.slices - 1 do
+				s.stream:copy(s.slice, s.target, { bytes = SLICE_ELEMS * s.bytes,
+					source_offset = i * SLICE_ELEMS * s.bytes })
+			end
+			s.stream:wait()
+		end,
 	})
 	local function rate(k)
 		return ELEMS * 4 / seconds[k] / GB
 	end
-	return { staged = rate(1), direct = rate(2), cast = rate(3), copy = rate(4) }
+	return { staged = rate(1), direct = rate(2), cast = rate(3), copy = rate(4),
+		back = rate(5), back_limit = math.min(rate(6), rate(7)) }
 end
 
 -- Each dtype is measured once, by the first case that needs it.
@@ -138,6 +154,13 @@ return zcc.bench.recipe {
 		end_to_end("BF16", 0.8),
 		end_to_end("F16", 0.8),
 		end_to_end("F32"),
+		{
+			name = "bf16 gradients added to f32; slower of copy and sum",
+			run = function()
+				local r = of "BF16"
+				return { value = r.back, unit = "GB/s", limit = r.back_limit }
+			end,
+		},
 		{
 			name = "f32 -> bf16, through pinned buffers; directly",
 			run = function()

@@ -9,7 +9,7 @@ local misuse = zcc.error.misuse
 local SUB_GROUP_ELEMS, SUB_GROUPS = 1e8, 20
 local TIMES = 3
 local WINDOW_BYTES = 4 * 2^20
--- Casts and copies that are timed alone go through a buffer that stays in a cache, as slices of the staging buffers do.
+-- Casts and copies that are timed alone go through a buffer that stays in a cache, as parts of the staging buffers do.
 local SLICE_ELEMS = 2^18
 
 local args = {

@@ -79,6 +79,7 @@ close_device:
 /* Nothing is in flight. */
 static void give_buffers(zcc_copyback *copyback)
 {
+	zcci_copyback_destroy_slots(copyback);
 	for (int i = 0; i < 2; i++) {
 		zcc_pool_give(copyback->pool, copyback->buffers[i], NULL);
 		copyback->buffers[i] = NULL;
@@ -90,16 +91,12 @@ static void give_buffers(zcc_copyback *copyback)
 	pthread_mutex_unlock(&copyback->lock);
 }
 
-/* The only wait that does not give way to signals: what is in flight uses memory that the caller may free next. Events
- * remember faults too. */
+/* The only wait that does not give way to signals: what is in flight uses memory that the caller may free next. */
 static void destroy_order(zcc_copyback *copyback)
 {
 	zcc_stream_destroy(copyback->stream);
 	copyback->stream = NULL;
-	for (int i = 0; i < 2; i++) {
-		zcc_event_destroy(copyback->events[i]);
-		copyback->events[i] = NULL;
-	}
+	zcci_copyback_forget_events(copyback);
 }
 
 static void drop(zcc_copyback *copyback)
@@ -186,6 +183,8 @@ static zcc_status take_buffers(zcc_copyback *copyback, zcc_error *error)
 			status = zcc_device_place(copyback->device, copyback->buffers[i], &place, error);
 		unpinned_bytes += place == ZCC_AT_PAGEABLE ? bytes : 0;
 	}
+	if (status == ZCC_OK)
+		status = zcci_copyback_create_slots(copyback, error);
 	if (status != ZCC_OK) {
 		give_buffers(copyback);
 		return zcci_context(error, status, "two staging buffers of %" PRId64 " bytes", bytes);
@@ -202,22 +201,12 @@ zcc_status zcci_copyback_prepare(zcc_copyback *copyback, bool staged, bool scrat
 	zcc_status status = ZCC_OK;
 	if (copyback->stream == NULL)
 		status = zcc_stream_create(copyback->device, &copyback->stream, error);
-	for (int i = 0; i < 2 && status == ZCC_OK; i++)
-		if (copyback->events[i] == NULL)
-			status = zcc_event_create(copyback->device, &copyback->events[i], error);
 	if (status == ZCC_OK && staged && copyback->buffers[0] == NULL)
 		status = take_buffers(copyback, error);
+	if (status == ZCC_OK && staged)
+		zcci_copyback_reset_slots(copyback);
 	if (status == ZCC_OK && scratch)
 		status = zcc_memory_create(copyback->buffer_elems * copyback->elem_bytes, &copyback->scratch, error);
-	return status;
-}
-
-zcc_status zcci_copyback_wait(zcc_copyback *copyback, int32_t turn, zcc_error *error)
-{
-	zcc_status status = zcc_event_wait(copyback->events[turn], error);
-	/* An event only says that something before it failed; the stream says what. */
-	if (status != ZCC_OK && status != ZCC_EINTR)
-		zcc_stream_wait(copyback->stream, error);
 	return status;
 }
 

@@ -34,14 +34,21 @@ static void sum_chunk(void *context, int64_t begin, int64_t end)
 
 /* ---- one call ---- */
 
+/* A slot on its way, whose elements go to target. */
+typedef struct fetch {
+	zcci_copyback_slot *slot;
+	float *target;
+	int64_t elems;
+} fetch;
+
+/* So that the device is not idle while the CPU works on what has come. */
+enum { MOST_FETCHES = 8 };
+
 typedef struct gather {
 	zcc_copyback *copyback;
 	bool accumulate;
-	/* A buffer on its way, whose elements go to target. */
-	bool pending;
-	int32_t pending_turn;
-	int64_t pending_elems;
-	float *pending_target;
+	fetch fetches[MOST_FETCHES]; /* the k-th one is at k % MOST_FETCHES */
+	int64_t n_started, n_finished;
 	int64_t done_elems; /* that the CPU has stored or added, in order of the pieces */
 } gather;
 
@@ -56,41 +63,52 @@ static void add(gather *g, float *target, const void *source, int64_t elems)
 	g->done_elems += elems;
 }
 
-static zcc_status finish_pending(gather *g, zcc_error *error)
+static zcc_status finish_oldest(gather *g, zcc_error *error)
 {
-	if (!g->pending)
-		return ZCC_OK;
-	zcc_status status = ZCCI_WAIT(copyback_fetch, zcci_copyback_wait(g->copyback, g->pending_turn, error));
+	const fetch *f = &g->fetches[g->n_finished % MOST_FETCHES];
+	zcc_status status = ZCCI_WAIT(copyback_fetch, zcci_copyback_await_slot(g->copyback, f->slot, error));
 	if (status != ZCC_OK)
 		return status;
-	add(g, g->pending_target, g->copyback->buffers[g->pending_turn], g->pending_elems);
-	g->pending = false;
+	add(g, f->target, f->slot->data, f->elems);
+	g->n_finished++;
 	return ZCC_OK;
 }
 
-/* Starts the copy of the next buffer before the CPU works on the last one. */
+static zcc_status finish_all(gather *g, zcc_error *error)
+{
+	zcc_status status = ZCC_OK;
+	while (status == ZCC_OK && g->n_finished < g->n_started)
+		status = finish_oldest(g, error);
+	return status;
+}
+
+static zcc_status start(gather *g, float *target, const char *source, int64_t elems, zcc_error *error)
+{
+	zcc_copyback *copyback = g->copyback;
+	int32_t most = copyback->n_slots < MOST_FETCHES ? copyback->n_slots : MOST_FETCHES;
+	zcc_status status = zcci_copyback_interrupted(operation, error);
+	if (status == ZCC_OK && g->n_started - g->n_finished == most)
+		status = finish_oldest(g, error);
+	if (status != ZCC_OK)
+		return status;
+	zcci_copyback_slot *slot = &copyback->slots[g->n_started % most];
+	status = zcc_copy_async(copyback->stream, slot->data, source, elems * copyback->elem_bytes, error);
+	if (status == ZCC_OK)
+		status = zcci_copyback_mark_slot(copyback, slot, error);
+	if (status == ZCC_OK)
+		g->fetches[g->n_started++ % MOST_FETCHES] = (fetch){slot, target, elems};
+	return status;
+}
+
 static zcc_status fetch_staged(gather *g, const zcc_copyback_piece *piece, zcc_error *error)
 {
 	zcc_copyback *copyback = g->copyback;
 	zcc_status status = ZCC_OK;
 	int64_t copies = 0;
-	for (int64_t at = 0; at < piece->elems && status == ZCC_OK; at += copyback->buffer_elems, copies++) {
-		int64_t n = piece->elems - at < copyback->buffer_elems ? piece->elems - at : copyback->buffer_elems;
-		int32_t turn = copyback->turn;
-		status = zcci_copyback_interrupted(operation, error);
-		if (status == ZCC_OK)
-			status = zcc_copy_async(copyback->stream, copyback->buffers[turn],
-			                        (const char *)piece->source + at * copyback->elem_bytes,
-			                        n * copyback->elem_bytes, error);
-		if (status == ZCC_OK)
-			status = zcc_event_record(copyback->events[turn], copyback->stream, error);
-		if (status == ZCC_OK)
-			status = finish_pending(g, error);
-		copyback->turn = 1 - turn;
-		g->pending = status == ZCC_OK;
-		g->pending_turn = turn;
-		g->pending_elems = n;
-		g->pending_target = (float *)piece->target + at;
+	for (int64_t at = 0; at < piece->elems && status == ZCC_OK; at += copyback->slot_elems, copies++) {
+		int64_t left = piece->elems - at;
+		status = start(g, (float *)piece->target + at, (const char *)piece->source + at * copyback->elem_bytes,
+		               left < copyback->slot_elems ? left : copyback->slot_elems, error);
 	}
 	if (status == ZCC_OK)
 		zcci_copyback_count(copyback, true, piece->elems, copies);
@@ -165,7 +183,7 @@ static zcc_status fetch_piece(gather *g, const zcc_copyback_piece *piece, way ch
 	if (chosen == STAGED)
 		return fetch_staged(g, piece, error);
 	/* In the order of the pieces: two of them may have the same target. */
-	status = finish_pending(g, error);
+	status = finish_all(g, error);
 	if (status != ZCC_OK)
 		return status;
 	if (chosen == BY_HOST)
@@ -197,7 +215,7 @@ static zcc_status run(gather *g, const zcc_copyback_piece *pieces, int64_t n_pie
 	for (int64_t i = 0; i < n_pieces && status == ZCC_OK; i++)
 		status = fetch_piece(g, &pieces[i], ways[i], error);
 	if (status == ZCC_OK)
-		status = finish_pending(g, error);
+		status = finish_all(g, error);
 	if (status == ZCC_OK)
 		status = zcci_copyback_finish(g->copyback, error);
 	if (status != ZCC_OK && g->accumulate)

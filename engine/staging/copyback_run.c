@@ -7,46 +7,36 @@
 #include "base/threads.h"
 #include "kernels/strided.h"
 
-/* A buffer is filled and sent slice by slice, so that the first copy begins early and reads what is still in a cache.
- */
-enum { SLICE_ELEMS = 1 << 18, CAST_CHUNK_ELEMS = 1 << 15 };
+enum { CAST_CHUNK_ELEMS = 1 << 15 };
 
 static int64_t smaller(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
 }
 
-/* One buffer's worth; the buffer is free. */
-static zcc_status send_buffer(zcc_copyback *copyback, char *buffer, char *target, int64_t offset, int64_t elems,
-                              zcci_copyback_fill *fill, void *context, zcc_error *error)
+static zcc_status send_slot(zcc_copyback *copyback, char *target, int64_t offset, int64_t elems,
+                            zcci_copyback_fill *fill, void *context, zcc_error *error)
 {
-	zcc_status status = ZCC_OK;
-	for (int64_t at = 0; at < elems && status == ZCC_OK; at += SLICE_ELEMS) {
-		int64_t n = smaller(elems - at, SLICE_ELEMS), bytes = n * copyback->elem_bytes;
-		char *slice = buffer + at * copyback->elem_bytes;
-		fill(context, slice, offset + at, n);
-		status = zcc_copy_async(copyback->stream, target + (offset + at) * copyback->elem_bytes, slice, bytes,
-		                        error);
-	}
-	return status;
+	zcci_copyback_slot *slot = NULL;
+	zcc_status status = zcci_copyback_next_slot(copyback, &slot, error);
+	if (status != ZCC_OK)
+		return status;
+	fill(context, slot->data, offset, elems);
+	status = zcc_copy_async(copyback->stream, target + offset * copyback->elem_bytes, slot->data,
+	                        elems * copyback->elem_bytes, error);
+	return status == ZCC_OK ? zcci_copyback_mark_slot(copyback, slot, error) : status;
 }
 
-static zcc_status send_through_buffers(zcc_copyback *copyback, char *target, int64_t elems, zcci_copyback_fill *fill,
-                                       void *context, zcc_error *error)
+static zcc_status send_through_slots(zcc_copyback *copyback, char *target, int64_t elems, zcci_copyback_fill *fill,
+                                     void *context, zcc_error *error)
 {
 	zcc_status status = ZCC_OK;
 	int64_t copies = 0;
-	for (int64_t at = 0; at < elems && status == ZCC_OK; at += copyback->buffer_elems, copies++) {
-		int32_t turn = copyback->turn;
-		copyback->turn = 1 - turn;
+	for (int64_t at = 0; at < elems && status == ZCC_OK; at += copyback->slot_elems, copies++) {
 		status = zcci_copyback_interrupted("copy-back", error);
 		if (status == ZCC_OK)
-			status = ZCCI_WAIT(copyback_reuse, zcci_copyback_wait(copyback, turn, error));
-		if (status == ZCC_OK)
-			status = send_buffer(copyback, copyback->buffers[turn], target, at,
-			                     smaller(elems - at, copyback->buffer_elems), fill, context, error);
-		if (status == ZCC_OK)
-			status = zcc_event_record(copyback->events[turn], copyback->stream, error);
+			status = send_slot(copyback, target, at, smaller(elems - at, copyback->slot_elems), fill,
+			                   context, error);
 	}
 	if (status == ZCC_OK)
 		zcci_copyback_count(copyback, true, elems, copies);
@@ -78,7 +68,7 @@ static zcc_status send_through_scratch(zcc_copyback *copyback, char *target, int
 zcc_status zcci_copyback_send(zcc_copyback *copyback, bool staged, void *target, int64_t elems,
                               zcci_copyback_fill *fill, void *context, zcc_error *error)
 {
-	return (staged ? send_through_buffers : send_through_scratch)(copyback, target, elems, fill, context, error);
+	return (staged ? send_through_slots : send_through_scratch)(copyback, target, elems, fill, context, error);
 }
 
 /* ---- cast ---- */

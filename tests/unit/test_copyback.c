@@ -2,6 +2,7 @@
 #include "copyback_rig.h"
 
 #include "staging/copyback.h"
+#include "zcc/threads.h"
 
 static const int32_t dtypes[] = {ZCC_BF16, ZCC_F16, ZCC_F32};
 enum { N_DTYPES = 3, GUARD_BYTES = 64 };
@@ -83,22 +84,61 @@ static void the_two_buffers_take_turns(void **state)
 	free(source);
 }
 
-/* More than one slice of a buffer, and more than one chunk for the threads. */
-static void large_buffers_are_filled_by_several_threads_and_sent_in_slices(void **state)
+/* More than one slot in a buffer, and more than one chunk for the threads. */
+static void large_buffers_are_filled_by_several_threads_and_sent_in_slots(void **state)
 {
 	(void)state;
-	enum { N = 3 * 700000 + 11 };
+	enum { S = 1300000, N = 3 * S + 11 };
 	float *source = masters(N, (unsigned)seed_of_run());
-	FOR_EACH_DEVICE(device)
-	{
-		zcc_copyback *copyback = copyback_of(device, ZCC_BF16, 700000, 1);
-		void *target = poisoned(device, N * 2);
-		run_one(copyback, target, source, N);
-		assert_rounded(device, target, ZCC_BF16, source, N, device_name(device_number));
-		assert_int_equal(stats_of(copyback).copies, 4);
-		zcc_device_free(device, target);
-		zcc_copyback_destroy(copyback);
+	const int threads[] = {1, 2, 3, 16};
+	for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
+		zcc_error error = {0};
+		assert_ok(zcc_threads_set(threads[t], &error), &error);
+		FOR_EACH_DEVICE(device)
+		{
+			zcc_copyback *copyback = copyback_of(device, ZCC_BF16, S, 1);
+			void *target = poisoned(device, N * 2);
+			run_one(copyback, target, source, N);
+			assert_rounded(device, target, ZCC_BF16, source, N, device_name(device_number));
+			int64_t slots_a_buffer = S / (threads[t] << 18) > 0 ? S / (threads[t] << 18) : 1;
+			int64_t slot_elems = S / slots_a_buffer;
+			assert_int_equal(stats_of(copyback).copies, (N + slot_elems - 1) / slot_elems);
+			assert_int_equal(stats_of(copyback).buffer_bytes, 2 * S * 2);
+			zcc_device_free(device, target);
+			zcc_copyback_destroy(copyback);
+		}
 	}
+	free(source);
+}
+
+/* No copy of this device ends before it is waited for: the casts go on into every part of both buffers, and then wait
+ * for the oldest one. */
+static void a_device_that_falls_behind_is_given_all_of_both_buffers(void **state)
+{
+	(void)state;
+	enum { SLOT = 1 << 18, S = 5 * SLOT, N = 12 * SLOT };
+	zcc_error error = {0};
+	assert_ok(zcc_threads_set(1, &error), &error);
+	float *source = masters(N, (unsigned)seed_of_run());
+	zcc_device *device = open_device("late:host,lazy");
+	zcc_copyback *copyback = copyback_of(device, ZCC_BF16, S, 1);
+	void *target = poisoned(device, N * 2);
+	run_one(copyback, target, source, N);
+	assert_int_equal(copyback->n_slots, 10);
+	assert_int_equal(copyback->n_ring, 10);
+	/* The first eight parts lie in the slots of the small ring, two at a time from either buffer, the next two in those
+	 * that were added, and the last two where the first two have been. */
+	const int part_of_slot[] = {10, 11, 2, 3, 4, 5, 6, 7, 8, 9};
+	for (int i = 0; i < 10; i++)
+		assert_rounded(device, (uint16_t *)copyback->buffers[i % 2] + i / 2 * SLOT, ZCC_BF16,
+		               source + part_of_slot[i] * SLOT, SLOT, "slot");
+	assert_rounded(device, target, ZCC_BF16, source, N, "target");
+	/* The next call begins with the small ring again. */
+	run_one(copyback, target, source, SLOT);
+	assert_int_equal(copyback->n_ring, 8);
+	zcc_device_free(device, target);
+	zcc_copyback_destroy(copyback);
+	zcc_device_close(device);
 	free(source);
 }
 
@@ -338,7 +378,8 @@ int main(void)
 		cmocka_unit_test(every_length_comes_out_as_the_rounded_master_through_two_buffers),
 		cmocka_unit_test(buffers_of_one_element_and_larger_than_the_whole_give_the_same_bits),
 		cmocka_unit_test(the_two_buffers_take_turns),
-		cmocka_unit_test(large_buffers_are_filled_by_several_threads_and_sent_in_slices),
+		cmocka_unit_test(large_buffers_are_filled_by_several_threads_and_sent_in_slots),
+	        cmocka_unit_test(a_device_that_falls_behind_is_given_all_of_both_buffers),
 		cmocka_unit_test(groups_sharded_eight_and_two_ways_fill_every_element),
 		cmocka_unit_test(empty_pieces_between_full_ones_disturb_neither),
 		cmocka_unit_test(a_piece_is_staged_only_under_all_three_conditions),

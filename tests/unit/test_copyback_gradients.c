@@ -1,6 +1,9 @@
 /* Copy-back in the other direction: gradients from the device into f32 on the host. */
 #include "copyback_rig.h"
 
+#include "staging/copyback.h"
+#include "zcc/threads.h"
+
 static const int32_t dtypes[] = {ZCC_BF16, ZCC_F16, ZCC_F32};
 enum { N_DTYPES = 3, S = BUFFER_ELEMS };
 
@@ -78,6 +81,38 @@ static void every_length_is_stored_or_added_through_the_same_two_buffers(void **
 			zcc_copyback_destroy(copyback);
 		}
 	}
+}
+
+/* More slots than are on their way at once, and pieces that share slots; targets may be the same twice. */
+static void many_slots_are_on_their_way_at_once(void **state)
+{
+	(void)state;
+	enum { SLOT = 1 << 18, BUFFER = 6 * SLOT, FIRST = 11 * SLOT + 5, ALL = FIRST + 3 };
+	zcc_error error = {0};
+	assert_ok(zcc_threads_set(1, &error), &error);
+	uint16_t *source = gradients(ZCC_BF16, ALL, (unsigned)seed_of_run());
+	float *before = gradients(ZCC_F32, ALL, (unsigned)seed_of_run() + 1), *target = malloc(ALL * 4);
+	FOR_EACH_DEVICE(device)
+	{
+		uint16_t *on_device = device_memory(device, ALL * 2);
+		copy_now(device, on_device, source, ALL * 2);
+		for (int accumulate = 0; accumulate <= 1; accumulate++) {
+			memcpy(target, before, ALL * 4);
+			zcc_copyback *copyback = copyback_of(device, ZCC_BF16, BUFFER, 1);
+			const zcc_copyback_piece pieces[] = {{target, on_device, FIRST},
+			                                     {target + FIRST, on_device + FIRST, 3}};
+			assert_ok(zcc_copyback_gradients(copyback, pieces, 2, accumulate, &error), &error);
+			assert_int_equal(copyback->n_slots, 12);
+			assert_int_equal(stats_of(copyback).copies, 13);
+			assert_sums(target, accumulate ? before : NULL, ZCC_BF16, source, ALL,
+			            device_name(device_number));
+			zcc_copyback_destroy(copyback);
+		}
+		zcc_device_free(device, on_device);
+	}
+	free(source);
+	free(before);
+	free(target);
 }
 
 /* pinning x source x target x accumulate x dtype, with the same sums everywhere. */
@@ -202,6 +237,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_length_is_stored_or_added_through_the_same_two_buffers),
+		cmocka_unit_test(many_slots_are_on_their_way_at_once),
 		cmocka_unit_test(the_path_depends_on_pinning_places_and_whether_the_device_may_write_the_target),
 		cmocka_unit_test(pieces_with_the_same_target_are_added_in_order),
 		cmocka_unit_test(one_handle_goes_both_ways),

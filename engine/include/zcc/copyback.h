@@ -1,6 +1,6 @@
 /* Copy-back: after an optimizer step on the host, the f32 masters become low-precision parameters on a device. Through
- * two pinned buffers of a fixed size: while one is copied to the device, the CPU casts into the other. And the other
- * direction, for gradients.
+ * two pinned buffers of a fixed size: while parts of them are copied to the device, the CPU casts into others. And the
+ * other direction, for gradients.
  *
  * A piece is *staged* where pinning is on, its source is host memory that is not pinned and its target is device
  * memory. Any other piece is copied *directly*: by the CPU where both lie on the host, by the device where it can read
@@ -40,7 +40,7 @@ typedef struct zcc_copyback_stats {
 	int64_t direct_pieces;
 	int64_t staged_elems;
 	int64_t direct_elems;
-	int64_t copies;         /* through a staging buffer */
+	int64_t copies;         /* through parts of the staging buffers */
 	int64_t buffer_bytes;   /* the two buffers, 0 before the first use and after a release */
 	int64_t unpinned_bytes; /* of them: not pinned, for the cap or the system's limit */
 } zcc_copyback_stats;
