@@ -48,6 +48,7 @@ static struct {
 	__typeof__(standin_in_use) *in_use;
 	__typeof__(standin_set_memory) *set_memory;
 	__typeof__(standin_pending) *pending;
+	__typeof__(standin_most_pending_bytes) *most_pending_bytes;
 	__typeof__(standin_set_device) *set_device;
 	__typeof__(standin_device) *device;
 	__typeof__(standin_fail_alloc) *fail_alloc;
@@ -71,6 +72,7 @@ static inline void find_standin(void)
 	*(void **)&standin.in_use = dlsym(library, "standin_in_use");
 	*(void **)&standin.set_memory = dlsym(library, "standin_set_memory");
 	*(void **)&standin.pending = dlsym(library, "standin_pending");
+	*(void **)&standin.most_pending_bytes = dlsym(library, "standin_most_pending_bytes");
 	*(void **)&standin.set_device = dlsym(library, "standin_set_device");
 	*(void **)&standin.device = dlsym(library, "standin_device");
 	*(void **)&standin.fail_alloc = dlsym(library, "standin_fail_alloc");

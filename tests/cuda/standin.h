@@ -25,6 +25,9 @@ STANDIN_API void standin_fail_alloc(int64_t n);
 STANDIN_API int32_t standin_fail_alloc_hit(void);
 /* Submitted work that has not run. */
 STANDIN_API int64_t standin_pending(void);
+/* The most bytes of copies that were submitted and had not run at one time, since the last call. A GPU with one copy
+ * engine would make a small copy on another stream wait for so many. */
+STANDIN_API int64_t standin_most_pending_bytes(void);
 /* For the stand-in of a library that submits work of its own: `run` is called when its turn in the stream comes, again and again until it says
  * that it is done; under the lock. And where bytes of device memory really are, for `run`. */
 STANDIN_API void standin_submit(void *stream, int32_t (*run)(void *context), void *context);

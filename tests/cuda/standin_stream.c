@@ -49,7 +49,7 @@ struct CUevent_st {
 enum { PATIENCE = 3 };
 
 static struct CUstream_st *streams;
-static int64_t n_pending;
+static int64_t n_pending, pending_bytes, most_pending_bytes;
 
 int64_t standin_pending(void)
 {
@@ -57,6 +57,15 @@ int64_t standin_pending(void)
 	int64_t n = n_pending;
 	standin_unlock();
 	return n;
+}
+
+int64_t standin_most_pending_bytes(void)
+{
+	standin_lock();
+	int64_t most = most_pending_bytes;
+	most_pending_bytes = pending_bytes;
+	standin_unlock();
+	return most;
 }
 
 static void drop(record *r)
@@ -73,6 +82,7 @@ static void run_copy(item *it)
 		memmove(standin_reach(target, it->bytes, "copy to"), standin_reach(source, it->bytes, "copy from"), (size_t)it->bytes);
 	}
 	free(it->kept);
+	pending_bytes -= it->bytes * it->rows;
 }
 
 static bool run_until(const record *r);
@@ -312,6 +322,9 @@ static cudaError_t submit_copy(const char *call, cudaStream_t stream, const item
 		item *next = it->next;
 		*it = *copy;
 		it->next = next;
+		pending_bytes += it->bytes * it->rows;
+		if (pending_bytes > most_pending_bytes)
+			most_pending_bytes = pending_bytes;
 		bool to_pageable = standin_find(copy->target) == NULL;
 		bool from_pageable = standin_find(copy->source) == NULL;
 		if (from_pageable)
