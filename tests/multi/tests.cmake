@@ -33,4 +33,4 @@ zcc_add_mpi_test(faults_signal multi_test_faults PROCESSES 1 2 4 ARGS signal)
 zcc_add_mpi_test(verify multi_test_verify PROCESSES 1 2 3 4 8)
 # Four GiB and more: never beside another test.
 zcc_add_mpi_test(huge multi_test_huge PROCESSES 1 2)
-set_tests_properties(multi.huge.1 multi.huge.2 PROPERTIES RUN_SERIAL ON TIMEOUT 300)
+set_tests_properties(multi.huge.1 multi.huge.2 PROPERTIES RUN_SERIAL ON)

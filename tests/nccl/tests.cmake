@@ -14,7 +14,7 @@ function(zcc_add_nccl_test name program)
   zcc_standin_link(${program})
   foreach(n ${arg_PROCESSES})
     add_test(NAME nccl.${name}.${n} COMMAND ${ZCC_MPIRUN} -n ${n} ${STANDIN_FOLDER}/${program} ${arg_ARGS})
-    set_tests_properties(nccl.${name}.${n} PROPERTIES PROCESSORS ${n} TIMEOUT 120 SKIP_RETURN_CODE 77 LABELS "cuda;nccl"
+    set_tests_properties(nccl.${name}.${n} PROPERTIES PROCESSORS ${n} TIMEOUT ${ZCC_TEST_SECONDS} SKIP_RETURN_CODE 77 LABELS "cuda;nccl"
                                                       ENVIRONMENT "${ZCC_MPI_ENVIRONMENT};${arg_ENVIRONMENT}")
   endforeach()
 endfunction()

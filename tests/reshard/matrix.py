@@ -36,7 +36,7 @@ def environment():
 def run(command, processes):
     if processes > 1:
         command = ["mpirun", "-n", str(processes)] + command
-    done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, text=True)
+    done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(command)}\nended with status {done.returncode}:\n{done.stdout}")
 
