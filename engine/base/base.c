@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -45,6 +46,13 @@ void zcc_interrupt_watch(void)
 int32_t zcc_interrupted(void)
 {
 	return signal_seen;
+}
+
+int64_t zcc_stop_ns(void)
+{
+	const char *told = getenv("OMPI_MCA_odls_base_sigkill_timeout");
+	long seconds = told != NULL ? strtol(told, NULL, 10) : 0;
+	return (seconds < 1 ? 1 : seconds > 3600 ? 3600 : seconds) * (int64_t)1000000000;
 }
 
 /* Indexed by dtype; the order of the enum in zcc/base.h. */

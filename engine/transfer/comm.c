@@ -12,10 +12,9 @@
 #include "base/status.h"
 
 /* How long a wait goes on after a fault, so that all processes can still agree on it; then it is given up. After a
- * signal there is less time: a launcher kills what is left soon after it, Open MPI after a second, and cleaning up has
- * to be done by then. */
+ * signal it is a fifth of the time until the launcher kills what is left: cleaning up has to be done by then. */
 static const int64_t GRACE_NS = 4000000000;
-static const int64_t STOP_GRACE_NS = 200000000;
+enum { STOP_GRACE_SHARE = 5 };
 
 zcc_status zcci_comm_init(zcc_comm *comm, const zcci_comm_ops *ops, int32_t rank, int32_t size, zcc_error *error)
 {
@@ -153,7 +152,7 @@ void zcci_comm_hurry(zcc_comm *comm)
 zcc_status zcci_comm_patience(zcc_comm *comm, const char *operation, zcc_error *error)
 {
 	if (zcc_interrupted() && !comm->stopped) {
-		int64_t give_up_ns = zcc_clock_ns() + STOP_GRACE_NS;
+		int64_t give_up_ns = zcc_clock_ns() + zcc_stop_ns() / STOP_GRACE_SHARE;
 		comm->stopped = true;
 		if (comm->give_up_ns == 0 || comm->give_up_ns > give_up_ns)
 			comm->give_up_ns = give_up_ns;

@@ -14,8 +14,8 @@
 
 /* Processes that fail by themselves within this time are heard together; then the others count as stuck. */
 static const int64_t FAILED_WAIT_NS = 3000000000;
-/* A launcher that was told to end the job kills what is left soon after its first signal, Open MPI after a second. */
-static const int64_t STOPPED_WAIT_NS = 500000000;
+/* A launcher that was told to end the job kills what is left soon after its first signal: half of that time. */
+enum { STOPPED_WAIT_SHARE = 2 };
 /* For ever, and no sum with the clock overflows. */
 static const int64_t DONE_WAIT_NS = INT64_MAX / 4;
 /* MPI_Finalize after a fault may hang on what was left half done. */
@@ -129,7 +129,9 @@ _Noreturn void launch_end(zcc_comm *comm, int status, const char *message, bool 
 	if (comm != NULL) {
 		process = zcc_comm_rank(comm);
 		processes = zcc_comm_size(comm);
-		int64_t wait_ns = status == 0 ? DONE_WAIT_NS : zcc_interrupted() ? STOPPED_WAIT_NS : FAILED_WAIT_NS;
+		int64_t wait_ns = status == 0          ? DONE_WAIT_NS
+		                  : zcc_interrupted() ? zcc_stop_ns() / STOPPED_WAIT_SHARE
+		                                      : FAILED_WAIT_NS;
 		bool stopped = tells_of_a_signal(message);
 		zcc_comm_farewell(comm, stopped ? "stopped" : message, stopped, wait_ns, &speak, &all_here);
 	}

@@ -117,6 +117,25 @@ static void every_status_has_its_name(void **state)
 	assert_string_equal(zcc_status_name(INT32_MAX), "ZCC_E?");
 }
 
+static void a_launcher_kills_after_a_second_or_what_it_was_told(void **state)
+{
+	(void)state;
+	static const char name[] = "OMPI_MCA_odls_base_sigkill_timeout";
+	const int64_t second = 1000000000;
+	unsetenv(name);
+	assert_int_equal(zcc_stop_ns(), second);
+	setenv(name, "20", 1);
+	assert_int_equal(zcc_stop_ns(), 20 * second);
+	const char *const nonsense[] = {"", "soon", "0", "-5"};
+	for (int i = 0; i < 4; i++) {
+		setenv(name, nonsense[i], 1);
+		assert_int_equal(zcc_stop_ns(), second);
+	}
+	setenv(name, "999999999999999999999", 1);
+	assert_int_equal(zcc_stop_ns(), 3600 * second);
+	unsetenv(name);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -126,6 +145,7 @@ int main(void)
 	        cmocka_unit_test(context_goes_before_the_message_and_leaves_the_rest),
 	        cmocka_unit_test(context_of_any_length_before_any_message_stays_within),
 	        cmocka_unit_test(every_status_has_its_name),
+	        cmocka_unit_test(a_launcher_kills_after_a_second_or_what_it_was_told),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,6 +77,9 @@ ZCC_API int64_t zcc_clock_ns(void);
 ZCC_API void zcc_interrupt_watch(void);
 /* The signal noted, or 0. Any thread. */
 ZCC_API int32_t zcc_interrupted(void);
+/* Nanoseconds from the signal that ends a job until its launcher kills what is left: a second, as Open MPI has it, or what it
+ * was told in $OMPI_MCA_odls_base_sigkill_timeout. */
+ZCC_API int64_t zcc_stop_ns(void);
 
 /* dtypes: the names and meaning of the safetensors format. Sub-byte dtypes are not supported. */
 enum {
