@@ -27,7 +27,30 @@ local function zccrun(arguments)
 end
 
 local function mpirun(processes, arguments)
-	return shell(("timeout 60 %s -n %d %s %s"):format(launcher, processes, program, arguments))
+	return shell(("timeout 200 %s -n %d %s %s"):format(launcher, processes, program, arguments))
+end
+
+-- Runs a command with --hook, and the shell lines `act` on its process $it as soon as that many processes are up.
+-- Returns its status, stdout, stderr and how the names end of the files that it made at $mark.
+local function signalled(command, processes, act)
+	local mark = os.tmpname()
+	local up = "true"
+	for rank = 0, processes - 1 do
+		up = up .. (" && [ -e $mark.up.%d ]"):format(rank)
+	end
+	-- It takes the place of the shell that knew its number; who acts is no child of it.
+	local status, out, err = shell(([[
+		it=$BASHPID; mark=%s
+		( { until %s || ! kill -0 $it; do sleep 0.05; done; %s; } >/dev/null 2>&1 & )
+		exec %s --hook $mark]]):format(mark, up, act, command))
+	local pipe, marks = io.popen(("ls -d %s.*"):format(mark)), {}
+	for path in pipe:lines() do
+		marks[#marks + 1] = path:sub(#mark + 2)
+	end
+	pipe:close()
+	table.sort(marks)
+	os.execute(("rm -f %s %s.*"):format(mark, mark))
+	return status, out, err, table.concat(marks, " ")
 end
 
 local function count(text, part)
@@ -241,29 +264,28 @@ describe("zccrun", function()
 
 	it("a_signal_stops_the_recipe_and_its_clean_up_runs", function()
 		for _, how in ipairs{ "loop", "wait" } do
-			local mark = os.tmpname()
-			local status, _, err = shell(("timeout -s TERM 1 %s %s --how %s --rank 9 --hook %s"):format(
-				program, ends, how, mark))
-			-- timeout reports 124 for what it stopped; the program's own status shows with --preserve-status.
-			assert.are.equal(124, status)
+			local status, _, err, marks = signalled(("%s %s --how %s --rank 9"):format(program, ends, how), 1, "kill -TERM $it")
+			assert.are.equal(1, status)
 			assert.are.equal(1, count(err, "stopped by Terminated"), err)
 			if how == "loop" then
 				assert.is_truthy(err:find(("zccrun: %s:%%d+: stopped"):format(ends)), err)
 			end
-			assert.is_truthy(os.remove(mark .. ".0"), "the failure hook did not run")
-			os.remove(mark)
+			assert.are.equal("clean.0 cleaning.0 up.0", marks)
 		end
-		assert.are.equal(1, (shell(("timeout --preserve-status -s INT 1 %s %s --how loop"):format(program, ends))))
-		assert.are.equal(1, (shell(("timeout --preserve-status -s HUP 1 %s %s --how loop"):format(program, ends))))
+		for _, name in ipairs{ "INT", "HUP" } do
+			local status, _, err = signalled(("%s %s --how loop"):format(program, ends), 1, "kill -" .. name .. " $it")
+			assert.are.equal(1, status)
+			assert.are.equal(1, count(err, "stopped by "), err)
+		end
 		-- One that was told to outlive its terminal does.
-		local _, _, err = shell(("nohup %s %s --how loop & sleep 0.5; kill -HUP $!; sleep 0.3; kill -TERM $!; wait $!")
-			:format(program, ends))
+		local _, _, err = signalled(("nohup %s %s --how loop"):format(program, ends), 1,
+			"kill -HUP $it; sleep 0.3; kill -TERM $it")
 		assert.are.equal(1, count(err, "stopped by Terminated"), err)
 	end)
 
 	it("processes_that_are_started_for_different_work_are_refused", function()
 		for _, other in ipairs{ ends .. " --how os_exit", recipes .. "arguments.lua", ends .. " --help" } do
-			local status, _, err = shell(("timeout 30 %s -n 1 %s %s --how well : -n 2 %s %s"):format(launcher, program, ends,
+			local status, _, err = shell(("timeout 200 %s -n 1 %s %s --how well : -n 2 %s %s"):format(launcher, program, ends,
 				program, other))
 			assert.are.equal(2, status)
 			assert.are.equal(1, count(err, "process 1 was started as"), err)
@@ -278,28 +300,27 @@ describe("zccrun", function()
 
 	it("clean_up_is_not_ended_by_further_signals", function()
 		for _, how in ipairs{ "loop", "wait" } do
-			local mark = os.tmpname()
-			local status, _, err = shell(("%s %s --how %s --rank 9 --hook %s --hook-seconds 2 & sleep 0.5; " ..
-				"for i in 1 2 3 4; do kill -TERM $!; sleep 0.4; done; wait $!"):format(program, ends, how, mark))
+			local go = os.tmpname()
+			os.remove(go)
+			local command = ("%s %s --how %s --rank 9 --hook-until %s"):format(program, ends, how, go)
+			local status, _, err, marks = signalled(command, 1,
+				"kill -TERM $it; until [ -e $mark.cleaning.0 ] || ! kill -0 $it; do sleep 0.05; done; " ..
+				"for i in 1 2 3; do kill -TERM $it; sleep 0.1; done; touch " .. go)
+			os.remove(go)
 			assert.are.equal(1, status)
 			assert.are.equal(1, count(err, "stopped by Terminated"), err)
-			assert.is_truthy(os.remove(mark .. ".0"), "the failure hook did not run to its end")
-			os.remove(mark)
+			assert.are.equal("clean.0 cleaning.0 up.0", marks)
 		end
 	end)
 
 	it("a_signal_to_mpirun_ends_all_processes_and_their_clean_up_runs", function()
-		local mark = os.tmpname()
-		-- In the foreground timeout signals mpirun once and not its whole group; mpirun kills on a second signal.
-		local status, _, err = shell(("timeout --foreground -s TERM -k 30 2 %s -n 3 %s %s --how wait --rank 1 --hook %s")
-			:format(launcher, program, ends, mark))
-		assert.are.equal(124, status)
+		-- mpirun kills what is left after its second signal, or so many seconds after its first.
+		local status, _, err, marks = signalled(("env OMPI_MCA_odls_base_sigkill_timeout=8 %s -n 3 %s %s --how wait --rank 1")
+			:format(launcher, program, ends), 3, "kill -TERM $it")
+		assert.is_true(status > 0)
 		-- Each was stopped at another place.
 		assert.are.equal(1, count(err, "stopped by Terminated"), err)
-		for rank = 0, 2 do
-			assert.is_truthy(os.remove(mark .. "." .. rank), ("the failure hook of process %d did not run"):format(rank))
-		end
-		os.remove(mark)
+		assert.are.equal("clean.0 clean.1 clean.2 cleaning.0 cleaning.1 cleaning.2 up.0 up.1 up.2", marks)
 	end)
 
 	it("lua_sees_the_processes_as_they_are", function()

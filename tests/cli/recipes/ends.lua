@@ -49,8 +49,20 @@ function ways.os_exit_of_one(ctx)
 	ctx.comm:sum(1)
 end
 
+-- Tells a test that a signal may come now.
+local function mark(ctx, what)
+	if ctx.args.hook then
+		assert(io.open(("%s.%s.%d"):format(ctx.args.hook, what, ctx.comm.rank), "w")):close()
+	end
+end
+
+local function is_there(path)
+	local file = io.open(path)
+	return file and file:close()
+end
+
 function ways.loop(ctx)
-	ctx.say("looping")
+	mark(ctx, "up")
 	local n = 0
 	while true do
 		n = n + #tostring({})
@@ -58,7 +70,7 @@ function ways.loop(ctx)
 end
 
 function ways.wait(ctx)
-	ctx.say("waiting")
+	mark(ctx, "up")
 	if ctx.comm.rank ~= ctx.args.rank then
 		ctx.comm:sum(1)
 	end
@@ -103,15 +115,15 @@ return zcc.recipe{
 		{ flag = "--how", type = "string", required = true, about = "The way to end." },
 		{ flag = "--rank", type = "int", default = 2, about = "The process that is different." },
 		{ flag = "--status", type = "int", default = 0, about = "What os.exit gets." },
-		{ flag = "--hook", type = "string", about = "A file that the failure hook makes." },
-		{ flag = "--hook-seconds", type = "int", default = 0, about = "How long it takes for it." },
+		{ flag = "--hook", type = "string", about = "How the files begin that are made at .up., .cleaning. and .clean." },
+		{ flag = "--hook-until", type = "string", about = "The failure hook runs until this file is there." },
 	},
 	run = function(ctx)
 		if ctx.args.hook then
 			ctx.on_failure(function()
-				local finished = os.time() + ctx.args.hook_seconds
-				while os.time() < finished do end -- luacheck: ignore 542
-				assert(io.open(ctx.args.hook .. "." .. ctx.comm.rank, "w")):close()
+				mark(ctx, "cleaning")
+				while ctx.args.hook_until and not is_there(ctx.args.hook_until) do end -- luacheck: ignore 542
+				mark(ctx, "clean")
 			end)
 		end
 		ways[ctx.args.how](ctx)
