@@ -126,10 +126,10 @@ static void a_missing_process_is_noticed_in_time(void)
 		int32_t all_here = -1;
 		int64_t start = zcc_clock_ns();
 		/* So that messages of those who are here have time to arrive. */
-		zcc_comm_farewell(comm, "gone", 0, 1000000000, &speak, &all_here);
+		zcc_comm_farewell(comm, "gone", 0, (int64_t)5000000000, &speak, &all_here);
 		CHECK(all_here == 0, "%d", all_here);
 		CHECK(speak == (rank == 0), "%d", speak);
-		CHECK(zcc_clock_ns() - start < (int64_t)3000000000, "%lld ns", (long long)(zcc_clock_ns() - start));
+		CHECK(zcc_clock_ns() - start < (int64_t)30000000000, "%lld ns", (long long)(zcc_clock_ns() - start));
 	}
 	MUST(zcc_comm_sum(comm, &value, 1, &error));
 	CHECK(value == size, "%lld", (long long)value);
@@ -148,7 +148,7 @@ static void a_signal_ends_waiting(void)
 	int64_t start = zcc_clock_ns();
 	if (rank == 0 && size > 1) {
 		CHECK(zcc_comm_sum(comm, &value, 1, &error) == ZCC_EINTR, "%d", error.status);
-		CHECK(zcc_clock_ns() - start < (int64_t)6000000000, "%lld ns", (long long)(zcc_clock_ns() - start));
+		CHECK(zcc_clock_ns() - start < (int64_t)30000000000, "%lld ns", (long long)(zcc_clock_ns() - start));
 		CHECK(zcc_comm_sum(comm, &value, 1, &error) == ZCC_EPEER, "a group that was given up says no more");
 	}
 	int32_t speak;

@@ -61,24 +61,19 @@ static void close_scene(scene *s)
 	zcc_layout_destroy(s->source);
 }
 
-/* Every process gets this status and a message with these words, about the same process, within 10 s. */
-static void all_get_from(zcc_transfer *transfer, zcc_status want, int32_t process, const char *words)
+/* Every process gets this status and a message with these words, about the same process, within 30 s. */
+static void all_get(scene *s, zcc_status want, int32_t process, const char *words)
 {
 	int64_t start = zcc_clock_ns();
 	memset(&error, 0, sizeof error);
 	zcc_transfer_result result = {.ns = -7};
-	zcc_status status = in_slices ? run_in_slices(transfer, 0, &result, &error)
-	                              : zcc_transfer_run(transfer, &result, &error);
+	zcc_status status = in_slices ? run_in_slices(s->j.transfer, 0, &result, &error)
+	                              : zcc_transfer_run(s->j.transfer, &result, &error);
 	CHECK(status == want, "%s instead of %s: %s", zcc_status_name(status), zcc_status_name(want), error.message);
 	CHECK(process < 0 || error.process == process, "process %d: %s", error.process, error.message);
 	CHECK(strstr(error.message, words) != NULL, "'%s' is not in '%s'", words, error.message);
 	CHECK(result.ns == -7, "a result of a run that failed");
-	CHECK(zcc_clock_ns() - start < (int64_t)10000000000, "%lld ns", (long long)(zcc_clock_ns() - start));
-}
-
-static void all_get(scene *s, zcc_status want, int32_t process, const char *words)
-{
-	all_get_from(s->j.transfer, want, process, words);
+	CHECK(zcc_clock_ns() - start < (int64_t)30000000000, "%lld ns", (long long)(zcc_clock_ns() - start));
 }
 
 static void still_works(scene *s)
@@ -298,7 +293,14 @@ static void a_stopped_neighbour_is_left_alone(void)
 		zcc_file_close(file);
 		unlink(path);
 	}
-	all_get_from(j.transfer, ZCC_EIO, 1, "short");
+	/* Process 1 has met it when process 0 begins, whichever gets a processor first. */
+	int32_t finished;
+	MUST(zcc_transfer_submit(j.transfer, &error));
+	for (int32_t turn = 0; rank == 1 && turn < 100; turn++)
+		MUST(zcc_transfer_test(j.transfer, 0, &finished, &error));
+	MPI_Barrier(MPI_COMM_WORLD);
+	CHECK(zcc_transfer_wait(j.transfer, NULL, &error) == ZCC_EIO && error.process == 1, "%s", error.message);
+	CHECK(strstr(error.message, "short") != NULL, "%s", error.message);
 	int64_t done;
 	int64_t total;
 	zcc_transfer_progress(j.transfer, &done, &total);
@@ -369,7 +371,7 @@ static void a_signal_stops_everyone(void)
 	status = zcc_transfer_run(s.j.transfer, NULL, &error);
 	CHECK(status == ZCC_EINTR || (comm->broken && status == ZCC_EPEER), "%s: %s", zcc_status_name(status),
 	      error.message);
-	CHECK(zcc_clock_ns() - start < (int64_t)6000000000, "%lld ns", (long long)(zcc_clock_ns() - start));
+	CHECK(zcc_clock_ns() - start < (int64_t)30000000000, "%lld ns", (long long)(zcc_clock_ns() - start));
 	close_scene(&s);
 }
 
@@ -433,7 +435,7 @@ static void a_run_destroyed_in_flight_ends_here_and_by_time_out_there(void)
 	} else {
 		CHECK(zcc_transfer_wait(s.j.transfer, NULL, &error) == ZCC_EPEER, "%s", error.message);
 	}
-	CHECK(zcc_clock_ns() - start < (int64_t)10000000000, "%lld ns", (long long)(zcc_clock_ns() - start));
+	CHECK(zcc_clock_ns() - start < (int64_t)30000000000, "%lld ns", (long long)(zcc_clock_ns() - start));
 	int64_t value = 1;
 	CHECK(zcc_comm_sum(comm, &value, 1, &error) == ZCC_EPEER, "the group can still be used");
 	close_scene(&s);

@@ -111,7 +111,7 @@ static void random_cases(uint64_t seed, int32_t n, int64_t max_extent, bool conv
 }
 
 /* Tables of 4 to 64 KiB in both directions, every process placing and binding in an order of its own: no hang within
- * 30 s. */
+ * 90 s. */
 static void tables_in_any_order_make_one_transfer(uint64_t seed)
 {
 	int64_t start = zcc_clock_ns();
@@ -146,7 +146,7 @@ static void tables_in_any_order_make_one_transfer(uint64_t seed)
 		zcc_layout_destroy(target);
 		zcc_layout_destroy(source);
 	}
-	CHECK(zcc_clock_ns() - start < (int64_t)30000000000, "%lld ms", (long long)((zcc_clock_ns() - start) / 1000000));
+	CHECK(zcc_clock_ns() - start < (int64_t)90000000000, "%lld ms", (long long)((zcc_clock_ns() - start) / 1000000));
 }
 
 /* 1 MiB for tensors of 2.5 MiB and 2 bytes in bf16 among bytes of odd length; dense, strided and flat. */
