@@ -163,7 +163,9 @@ static void allocations_do_not_share_bytes(void **state)
 	zcc_device_close(device);
 }
 
-/* Pages of this process's shared memory, from the kernel. */
+/* Pages of this process's shared memory, from the kernel, which counts on each processor and adds up now and then. */
+enum { SHARED_ERROR_KIB = 4096 };
+
 static long shared_kib(void)
 {
 	char line[128];
@@ -188,9 +190,9 @@ static void freed_memory_goes_back_to_the_system(void **state)
 	for (int i = 0; i < 8; i++) {
 		must(zcc_device_malloc(device, BYTES, &memory, error));
 		move(device, memory, ordinary, BYTES);
-		assert_true(shared_kib() >= before + BYTES / 1024);
+		assert_true(shared_kib() >= before + BYTES / 1024 - SHARED_ERROR_KIB);
 		zcc_device_free(device, memory);
-		assert_true(shared_kib() <= before + 1024);
+		assert_true(shared_kib() <= before + SHARED_ERROR_KIB);
 	}
 	zcc_device_close(device);
 	free(ordinary);

@@ -420,7 +420,7 @@ static void a_wait_gives_way_to_a_signal_and_the_queue_still_closes(void **state
 		/* Nobody releases, so nothing but the signal ends this. */
 		rig *r = &rigs[i];
 		int64_t ticket = defer_all(r, 1);
-		OK(zcc_offload_flush(r->queue, &fault));
+		/* Not flushed: the queue's thread meets the signal too, and a ticket's fault is told once. */
 		raise(SIGINT);
 		assert_int_equal(zcc_offload_wait(r->queue, ticket, &fault), ZCC_EINTR);
 		assert_int_equal(fault.code, SIGINT);

