@@ -200,30 +200,54 @@ static zcc_status add_run(reader *r, zcc_piece *piece, int64_t begin, int64_t ru
 	return status;
 }
 
-/* A block with the parameter's axes, in a shard with the same axes or dense in a flat one. */
+/* A block in a flat shard lies there as in an array that was flattened row by row: along each axis a step leads past
+ * all that the axes inside of it span. Strides along axes of one element become those of such an array. */
+static zcc_status check_flattened(const reader *r, const numbers *shape, int64_t dest, const numbers *given,
+                                  int64_t *strides)
+{
+	int64_t span = 1, reach;
+	for (int32_t d = shape->n - 1; d >= 0; d--) {
+		strides[d] = shape->at[d] > 1 ? given->at[d] : span;
+		if (strides[d] < span) {
+			char texts[2][160];
+			return refuse(r, ZCC_ELAYOUT,
+			              "strides %s of \"dest\" are not those of a block of %s in a flattened array: "
+			              "along axis %d a step of %lld does not lead past the %lld elements before it",
+			              zcci_list_text(texts[0], sizeof texts[0], given->at, given->n),
+			              zcci_list_text(texts[1], sizeof texts[1], shape->at, shape->n), d,
+			              (long long)strides[d], (long long)span);
+		}
+		if (zcci_mul_overflows(shape->at[d] - 1, strides[d], &reach) ||
+		    zcci_add_overflows(span, reach, &span))
+			return refuse(r, ZCC_EOVERFLOW, "\"dest\": a step of %lld along axis %d of %lld",
+			              (long long)strides[d], d, (long long)shape->at[d]);
+	}
+	return check_run(r, "dest", dest, span, r->shard->elems);
+}
+
+/* A block with the parameter's axes, in a shard with the same axes or in a flat one. */
 static zcc_status add_block(reader *r, zcc_piece *piece, const numbers *shape, int64_t source, int64_t dest,
                             const numbers *dest_strides)
 {
 	const zcc_param_info *info = &r->map->base.info;
 	const zcci_explicit_shard *shard = r->shard;
-	int64_t dense[ZCC_MAX_NDIM], run, in_shard[ZCC_MAX_NDIM];
+	int64_t in_shard[ZCC_MAX_NDIM];
 	zcc_status status = find_origin(r, "source", source, shape, info->shape_elems, r->map->base.strides_elems,
 	                                info->elems, piece->origin_elems);
 	if (status != ZCC_OK)
 		return status;
-	zcci_row_major(shape->n, shape->at, dense, &run); /* fits: it lies in the parameter */
-	const int64_t *strides = shard->ndim == shape->n ? shard->strides_elems : dense;
-	if (!strides_are(dest_strides, shape, strides))
-		return refuse_strides(r, "dest", dest_strides, strides,
-		                      strides == dense ? "piece, dense in the flat shard" : "shard");
-	if (strides == dense)
-		status = check_run(r, "dest", dest, run, shard->elems);
-	else
-		status = find_origin(r, "dest", dest, shape, shard->shape_elems, strides, shard->elems, in_shard);
+	if (shard->ndim != shape->n) {
+		status = check_flattened(r, shape, dest, dest_strides, piece->dest_strides_elems);
+	} else {
+		if (!strides_are(dest_strides, shape, shard->strides_elems))
+			return refuse_strides(r, "dest", dest_strides, shard->strides_elems, "shard");
+		memcpy(piece->dest_strides_elems, shard->strides_elems, (size_t)shape->n * sizeof *shape->at);
+		status = find_origin(r, "dest", dest, shape, shard->shape_elems, shard->strides_elems, shard->elems,
+		                     in_shard);
+	}
 	if (status != ZCC_OK)
 		return status;
 	memcpy(piece->shape_elems, shape->at, (size_t)shape->n * sizeof *shape->at);
-	memcpy(piece->dest_strides_elems, strides, (size_t)shape->n * sizeof *strides);
 	piece->dest_offset_elems = dest;
 	return push_piece(r, piece);
 }

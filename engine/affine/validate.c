@@ -82,64 +82,139 @@ static int compare_dest(const void *left, const void *right)
 	return (a->number > b->number) - (a->number < b->number);
 }
 
+/* Of one shard; hostile documents name any number. */
+enum { MOST_BOXES = 1 << 20 };
+
+/* Where the pieces lie in the shard: one box a piece, or in a flat shard one a run of it, ascending. */
 typedef struct tiling {
 	const check *check;
 	const zcci_explicit_shard *shard;
-	const zcci_box *boxes;
+	zcci_box *boxes;
+	int64_t *owners; /* the piece of each box */
+	int64_t n_boxes;
 	int64_t at;
 } tiling;
+
+/* Elements that the pieces of two boxes share. */
+static int64_t count_shared(const tiling *t, int64_t a, int64_t b)
+{
+	const int64_t *owners = t->owners, of_a = owners[a], of_b = owners[b];
+	int64_t shared = 0;
+	while (a > 0 && owners[a - 1] == of_a)
+		a--;
+	while (b > 0 && owners[b - 1] == of_b)
+		b--;
+	while (a < t->n_boxes && owners[a] == of_a && b < t->n_boxes && owners[b] == of_b) {
+		const zcci_box *left = &t->boxes[a], *right = &t->boxes[b];
+		shared += zcci_box_common(t->shard->ndim, left, right);
+		bool left_ends = left->origin[0] + left->shape[0] <= right->origin[0] + right->shape[0];
+		*(left_ends ? &a : &b) += 1;
+	}
+	return shared;
+}
 
 static zcc_status refuse_twice(void *context, int64_t k)
 {
 	const tiling *t = context;
-	const zcci_explicit_piece *a = &t->shard->pieces[t->at], *b = &t->shard->pieces[k];
+	const zcci_explicit_piece *a = &t->shard->pieces[t->owners[t->at]], *b = &t->shard->pieces[t->owners[k]];
 	return refuse(t->check,
 	              "rank %d: pieces %lld and %lld both claim %lld elements of the shard; they are at offsets %lld "
 	              "and %lld of its %lld "
 	              "elements",
 	              t->shard->rank, (long long)a->number, (long long)b->number,
-	              (long long)zcci_box_common(t->shard->ndim, &t->boxes[t->at], &t->boxes[k]),
+	              (long long)count_shared(t, t->at, k),
 	              (long long)a->piece.dest_offset_elems, (long long)b->piece.dest_offset_elems,
 	              (long long)t->shard->elems);
 }
 
-/* Where the piece lies in the shard: a box of as many axes, or a run of a flat one. */
-static zcci_box place_in_shard(const zcci_explicit_shard *shard, const zcc_piece *piece)
+/* A piece in a flat shard is so many runs of run_elems elements each. */
+static int64_t count_runs(const zcc_piece *piece, int64_t *run_elems)
 {
-	zcci_box box = {{0}, {0}};
-	if (shard->ndim != piece->ndim) {
-		box.origin[0] = piece->dest_offset_elems;
-		box.shape[0] = volume_of(piece->ndim, piece->shape_elems);
-		return box;
+	int32_t d = piece->ndim - 1;
+	*run_elems = 1;
+	while (d >= 0 && piece->dest_strides_elems[d] == *run_elems)
+		*run_elems *= piece->shape_elems[d--];
+	return volume_of(d + 1, piece->shape_elems);
+}
+
+static void place_in_flat(tiling *t, int64_t owner)
+{
+	const zcc_piece *piece = &t->shard->pieces[owner].piece;
+	int64_t run_elems, n = count_runs(piece, &run_elems), index[ZCC_MAX_NDIM] = {0};
+	for (int64_t i = 0; i < n; i++) {
+		zcci_box *box = &t->boxes[t->n_boxes];
+		box->origin[0] = piece->dest_offset_elems;
+		box->shape[0] = run_elems;
+		for (int32_t d = 0; d < piece->ndim; d++)
+			box->origin[0] += index[d] * piece->dest_strides_elems[d];
+		t->owners[t->n_boxes++] = owner;
+		/* The axes of a run never get their turn: there are n of the others. */
+		int32_t d = piece->ndim - 1;
+		for (int64_t inner = 1; d >= 0 && inner < run_elems; d--)
+			inner *= piece->shape_elems[d];
+		for (; d >= 0 && ++index[d] == piece->shape_elems[d]; d--)
+			index[d] = 0;
 	}
+}
+
+static void place_in_shard(tiling *t, int64_t owner)
+{
+	const zcci_explicit_shard *shard = t->shard;
+	const zcc_piece *piece = &shard->pieces[owner].piece;
+	if (shard->ndim != piece->ndim) {
+		place_in_flat(t, owner);
+		return;
+	}
+	zcci_box *box = &t->boxes[t->n_boxes];
 	int64_t rest = piece->dest_offset_elems;
 	for (int32_t d = 0; d < shard->ndim; d++) {
-		box.origin[d] = rest / shard->strides_elems[d];
+		box->origin[d] = rest / shard->strides_elems[d];
 		rest %= shard->strides_elems[d];
-		box.shape[d] = piece->shape_elems[d];
+		box->shape[d] = piece->shape_elems[d];
 	}
-	return box;
+	t->owners[t->n_boxes++] = owner;
+}
+
+static zcc_status count_boxes(const check *c, const zcci_explicit_shard *shard, int64_t *n)
+{
+	*n = 0;
+	for (int64_t i = 0; i < shard->n_pieces; i++) {
+		int64_t run_elems, runs = 1;
+		if (shard->ndim != shard->pieces[i].piece.ndim)
+			runs = count_runs(&shard->pieces[i].piece, &run_elems);
+		if (runs > MOST_BOXES - *n)
+			return zcci_fail(c->error, ZCC_ELAYOUT, 0, "layout validate",
+			                 "parameter %s, rank %d: its pieces are more than %d runs of the flat shard",
+			                 c->map->base.info.name, shard->rank, MOST_BOXES);
+		*n += runs;
+	}
+	return ZCC_OK;
 }
 
 static zcc_status check_tiling(const check *c, const zcci_explicit_shard *shard)
 {
 	if (shard->n_pieces < 2)
 		return ZCC_OK;
-	zcci_box *boxes = zcci_calloc(shard->n_pieces, sizeof *boxes);
-	if (boxes == NULL)
-		return no_memory(c);
-	for (int64_t i = 0; i < shard->n_pieces; i++)
-		boxes[i] = place_in_shard(shard, &shard->pieces[i].piece);
-	zcci_boxtree *tree = zcci_boxtree_create(shard->ndim, boxes, shard->n_pieces);
-	zcc_status status = tree != NULL ? ZCC_OK : no_memory(c);
-	tiling t = {c, shard, boxes, 0};
-	for (; t.at < shard->n_pieces && status == ZCC_OK; t.at++) {
+	int64_t n;
+	zcc_status status = count_boxes(c, shard, &n);
+	if (status != ZCC_OK)
+		return status;
+	tiling t = {c, shard, zcci_calloc(n, sizeof *t.boxes), zcci_calloc(n, sizeof *t.owners), 0, 0};
+	zcci_boxtree *tree = NULL;
+	if (t.boxes != NULL && t.owners != NULL) {
+		for (int64_t i = 0; i < shard->n_pieces; i++)
+			place_in_shard(&t, i);
+		tree = zcci_boxtree_create(shard->ndim, t.boxes, n);
+	}
+	status = tree != NULL ? ZCC_OK : no_memory(c);
+	for (; t.at < n && status == ZCC_OK; t.at++) {
 		status = zcci_boxtree_overlaps(tree, t.at, refuse_twice, &t);
 		if (status == ZCC_ELAYOUT)
 			too_intricate(c);
 	}
 	zcci_boxtree_destroy(tree);
-	zcci_free(boxes);
+	zcci_free(t.boxes);
+	zcci_free(t.owners);
 	return status;
 }
 

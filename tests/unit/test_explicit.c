@@ -200,9 +200,66 @@ static void a_dense_piece_may_sit_in_a_flat_shard(void **state)
 	                                         "dest':[2,[3,1]],'locations':[0,1]}]},"
 	                                         "'1':{'shard_shape':[4,3],'pieces':[{'shape':[4,3],'source':[0,[3,1]],"
 	                                         "'dest':[0,[3,1]],'locations':[0,1]}]}")));
-	refused(doc("[4,3]", "'0':{'shard_shape':[16],'pieces':[{'shape':[4,3],'source':[0,[3,1]],'dest':[0,[4,1]],'"
+}
+
+/* Two columns each of [4,4], flattened row by row, and a cell between the rows; as a fused parameter cut along its inner
+ * axis lies under ZeRO 3. */
+static void a_piece_may_lie_in_a_flat_shard_row_by_row(void **state)
+{
+	(void)state;
+	zcc_layout *layout = accepted(doc("[4,4]", "'0':{'shard_shape':[20],'pieces':["
+	                                           "{'shape':[4,2],'source':[0,[4,1]],'dest':[1,[5,1]],'locations':[0]},"
+	                                           "{'shape':[4,2],'source':[2,[4,1]],'dest':[3,[5,1]],'locations':[0]}]}"));
+	zcc_piece pieces[2];
+	int64_t n;
+	assert_int_equal(zcc_layout_pieces(layout, 0, 0, pieces, 2, &n, &error), ZCC_OK);
+	assert_int_equal(n, 2);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(pieces[i].dest_offset_elems, 1 + 2 * i);
+		assert_int_equal(pieces[i].dest_strides_elems[0], 5);
+		assert_int_equal(pieces[i].dest_strides_elems[1], 1);
+	}
+	zcc_layout_destroy(layout);
+	/* Every fourth cell: the innermost axis may have a stride as well. */
+	zcc_layout_destroy(accepted(doc("[2,2]", "'0':{'shard_shape':[16],'pieces':[{'shape':[2,2],'source':[0,[2,1]],"
+	                                         "'dest':[3,[8,4]],'locations':[0]}]}")));
+	/* One step too few: the rows would overlap. */
+	refused(doc("[4,3]", "'0':{'shard_shape':[16],'pieces':[{'shape':[4,3],'source':[0,[3,1]],'dest':[0,[2,1]],'"
 	                     "locations':[0]}]}"),
-	        ZCC_ELAYOUT, "parameter w", "rank 0", "piece 0", "[4, 1]", "[3, 1]");
+	        ZCC_ELAYOUT, "parameter w", "rank 0", "piece 0", "[2, 1]", "axis 0", "the 3 elements");
+	refused(doc("[4,3]", "'0':{'shard_shape':[16],'pieces':[{'shape':[4,3],'source':[0,[3,1]],'dest':[0,[-3,1]],'"
+	                     "locations':[0]}]}"),
+	        ZCC_ELAYOUT, "parameter w", "piece 0", "step of -3");
+	refused(doc("[4,3]", "'0':{'shard_shape':[16],'pieces':[{'shape':[4,3],'source':[0,[3,1]],'dest':[0,[3,0]],'"
+	                     "locations':[0]}]}"),
+	        ZCC_ELAYOUT, "parameter w", "piece 0", "step of 0");
+	/* The last row leaves the shard; no number of 63 bits says where to. */
+	refused(doc("[4,3]", "'0':{'shard_shape':[16],'pieces':[{'shape':[4,3],'source':[0,[3,1]],'dest':[2,[4,1]],'"
+	                     "locations':[0]}]}"),
+	        ZCC_EMAP, "piece 0", "15 elements from offset 2", "16");
+	refused(doc("[4,3]", "'0':{'shard_shape':[16],'pieces':[{'shape':[4,3],'source':[0,[3,1]],'dest':[0,["
+	                     "4611686018427387904,1]],'locations':[0]}]}"),
+	        ZCC_EOVERFLOW, "piece 0", "4611686018427387904");
+}
+
+static void rows_of_a_flat_shard_claimed_twice_are_refused(void **state)
+{
+	(void)state;
+	/* The second column of the one is the first of the other, in each of four rows. */
+	refused(doc("[4,4]", "'0':{'shard_shape':[20],'pieces':["
+	                     "{'shape':[4,2],'source':[0,[4,1]],'dest':[1,[5,1]],'locations':[0]},"
+	                     "{'shape':[4,2],'source':[2,[4,1]],'dest':[2,[5,1]],'locations':[0]}]}"),
+	        ZCC_EMAP, "rank 0", "pieces 0 and 1", "claim 4 element");
+	/* A dense one in the last gap of the other. */
+	refused(doc("[3,2]", "'0':{'shard_shape':[20],'pieces':["
+	                     "{'shape':[2,2],'source':[0,[2,1]],'dest':[0,[6,1]],'locations':[0]},"
+	                     "{'shape':[1,2],'source':[4,[2,1]],'dest':[5,[2,1]],'locations':[0]}]}"),
+	        ZCC_EMAP, "rank 0", "pieces 0 and 1", "claim 1 element");
+	/* More runs than anyone has. */
+	refused(doc("[1048577,2]", "'0':{'shard_shape':[4194308],'pieces':["
+	                           "{'shape':[1048577,1],'source':[0,[2,1]],'dest':[0,[4,1]],'locations':[0]},"
+	                           "{'shape':[1048577,1],'source':[1,[2,1]],'dest':[1,[4,1]],'locations':[0]}]}"),
+	        ZCC_ELAYOUT, "parameter w", "rank 0", "1048576 runs");
 }
 
 /* Rank 0 stores the whole, rank 1 the two halves: the same elements, so a good target; no good source. */
@@ -515,6 +572,8 @@ int main(void)
 		cmocka_unit_test(a_scalar_has_no_axes),
 		cmocka_unit_test(strides_along_axes_of_one_do_not_matter),
 		cmocka_unit_test(a_dense_piece_may_sit_in_a_flat_shard),
+		cmocka_unit_test(a_piece_may_lie_in_a_flat_shard_row_by_row),
+		cmocka_unit_test(rows_of_a_flat_shard_claimed_twice_are_refused),
 		cmocka_unit_test(replicas_cut_at_different_boundaries_are_valid_but_give_no_blocks),
 		cmocka_unit_test(a_hole_is_refused_with_the_numbers),
 		cmocka_unit_test(a_shard_address_claimed_twice_is_refused),

@@ -81,10 +81,12 @@ ZCC_API zcc_status zcc_layout_add_mesh(zcc_layout *layout, int32_t base_rank, in
  * parameter, the axis and the numbers. */
 ZCC_API zcc_status zcc_layout_add_param(zcc_layout *layout, const zcc_param_options *options, int32_t *param, zcc_error *error);
 
-/* An explicit layout from a map document (README, "Documents": DeepSpeed affine_map version 1, also inside {"affine_map": …}).
- * `what` names the document in messages. Strides must be row-major; a block with the parameter's axes lies in a shard with
- * as many, or densely in a flat one; a one-axis piece of stride 1 is a run of the flattened parameter. Checks all that
- * zcc_layout_validate does. ZCC_EFORMAT, ZCC_EMAP, ZCC_ELAYOUT, ZCC_EOVERFLOW, ZCC_ENOMEM. */
+/* An explicit layout from a map document (README, "Documents": DeepSpeed affine_map version 1, also inside
+ * {"affine_map": …}). `what` names the document in messages. Strides must be row-major; a block with the parameter's
+ * axes lies in a shard with as many, or in a flat one as in an array that was flattened row by row (each stride leads
+ * past all that the axes inside of it span); a one-axis piece of stride 1 is a run of the flattened parameter. Checks
+ * all that zcc_layout_validate does; what zcc_layout_write wrote is read. ZCC_EFORMAT, ZCC_EMAP, ZCC_ELAYOUT,
+ * ZCC_EOVERFLOW, ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_layout_parse(const char *text, int64_t text_bytes, const char *what, zcc_layout **layout,
                                     zcc_error *error);
 /* Writes the map document of any layout, parameters in index order, ranks ascending, pieces in canonical order. */
