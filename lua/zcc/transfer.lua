@@ -156,10 +156,22 @@ function Verify:bind_file(side, rank, param, file, offset_bytes, bytes)
 		err)
 end
 
---- Collective. Bytes compared by this process; a difference is raised on all.
-function Verify:run(comm)
-	local bytes, err = ffi.new("int64_t[1]"), zffi.new_error()
+--- Collective. Bytes compared by all processes; a difference is raised on all. report(done, total), which may be nil,
+--- is called several times a second with the bytes of this process.
+function Verify:run(comm, report)
+	local bytes, finished, err = ffi.new("int64_t[2]"), ffi.new("int32_t[1]"), zffi.new_error()
+	local ok, why = pcall(function()
+		while report and finished[0] == 0 do
+			-- A fault is told by the run, to all.
+			lib.zcc_verify_test(self:pointer(), comm:pointer(), SLICE_NS, finished, err)
+			lib.zcc_verify_progress(self:pointer(), bytes, bytes + 1)
+			report(zffi.number(bytes[0]), zffi.number(bytes[1]))
+		end
+	end)
 	zffi.check(lib.zcc_verify_run(self:pointer(), comm:pointer(), bytes, err), err)
+	if not ok then
+		error(why, 0)
+	end
 	return zffi.number(bytes[0], "bytes compared")
 end
 

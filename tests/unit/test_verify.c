@@ -208,6 +208,35 @@ static zcc_status bind_side(zcc_verify *verify, int32_t side, const stored *s, z
 	return ZCC_OK;
 }
 
+/* Step by step: bytes looked at grow up to the end, which comes with *finished, and a fault is told there already. */
+static void verify_in_steps(zcc_verify *verify)
+{
+	int64_t done, total, before = 0, steps = 0;
+	int32_t finished = 0;
+	zcc_error error = {0};
+	zcc_status status = ZCC_OK;
+	zcc_verify_progress(verify, &done, &total);
+	assert_int_equal(done, 0);
+	assert_int_equal(total, 0);
+	while (!finished) {
+		assert_int_equal(status, ZCC_OK);
+		status = zcc_verify_test(verify, comm, 0, &finished, &error);
+		zcc_verify_progress(verify, &done, &total);
+		assert_true(done >= before && done <= total);
+		before = done;
+		steps++;
+	}
+	if (status == ZCC_OK) {
+		assert_int_equal(done, total);
+		assert_true(total > 0);
+		assert_true(steps >= N_PARAMS);
+	}
+	zcc_error again = {0};
+	assert_int_equal(zcc_verify_test(verify, comm, -5, &finished, &again), status);
+	assert_int_equal(finished, 1);
+	assert_string_equal(again.message, error.message);
+}
+
 static zcc_status verify_once(const stored *target, const stored *source, int64_t *bytes, zcc_error *error)
 {
 	zcc_verify *verify = NULL;
@@ -216,6 +245,8 @@ static zcc_status verify_once(const stored *target, const stored *source, int64_
 		status = bind_side(verify, ZCC_TARGET, target, error);
 	if (status == ZCC_OK)
 		status = bind_side(verify, ZCC_SOURCE, source, error);
+	if (status == ZCC_OK && pick(0, 1))
+		verify_in_steps(verify);
 	if (status == ZCC_OK)
 		status = zcc_verify_run(verify, comm, bytes, error);
 	zcc_verify_destroy(verify);
@@ -435,6 +466,9 @@ static void what_is_not_bound_or_does_not_fit_is_refused_with_numbers(void **sta
 	int64_t bytes = -7;
 	assert_int_equal(zcc_verify_create(target.layout, source.layout, &verify, &error), ZCC_OK);
 	assert_int_equal(bind_side(verify, ZCC_TARGET, &target, &error), ZCC_OK);
+	int32_t finished = 0;
+	assert_int_equal(zcc_verify_test(verify, comm, 0, &finished, &error), ZCC_EINVAL);
+	assert_int_equal(finished, 1);
 	assert_int_equal(zcc_verify_run(verify, comm, &bytes, &error), ZCC_EINVAL);
 	assert_says(&error, "parameter w, source rank 0: no file is bound to its 26 elements");
 	assert_int_equal(bytes, -7);

@@ -138,5 +138,12 @@ ZCC_API zcc_status zcc_verify_bind_file(zcc_verify *verify, int32_t side, int32_
  * ZCC_ELAYOUT: a scale on what is not floating; ZCC_EIO, ZCC_ENOMEM, ZCC_EINTR. One process's fault is every
  * process's. */
 ZCC_API zcc_status zcc_verify_run(zcc_verify *verify, zcc_comm *comm, int64_t *compared_bytes, zcc_error *error);
+/* Local. Does some of this process's work, for about slice_ns or one shard, whichever takes longer; any number of calls
+ * may come before zcc_verify_run, which then does what is left. *finished = 1: nothing is left here, for whatever
+ * reason. A fault is returned here and, by zcc_verify_run, to every process. */
+ZCC_API zcc_status zcc_verify_test(zcc_verify *verify, zcc_comm *comm, int64_t slice_ns, int32_t *finished,
+                                   zcc_error *error);
+/* Bytes of shards looked at and to be looked at by this process; both 0 before the first zcc_verify_test. Local. */
+ZCC_API void zcc_verify_progress(const zcc_verify *verify, int64_t *done_bytes, int64_t *total_bytes);
 
 #endif
