@@ -98,10 +98,17 @@ local function number(value)
 	return value % 1 == 0 and ("%.0f"):format(value) or ("%.3g"):format(value)
 end
 
-local COLUMNS = "%-52s %12s %-6s %12s %8s %9s %5s"
+-- The format of a line; names get what the longest one needs.
+local function columns(cases)
+	local width = 0
+	for _, case in ipairs(cases) do
+		width = math.max(width, #case.name)
+	end
+	return ("%%-%ds %%12s %%-6s %%12s %%8s %%9s %%5s"):format(math.min(width, 99))
+end
 
-local function print_row(r)
-	print(COLUMNS:format(r.name, number(r.value), r.unit, number(r.limit), r.ratio and ("%.2f"):format(r.ratio) or "-",
+local function print_row(line, r)
+	print(line:format(r.name, number(r.value), r.unit, number(r.limit), r.ratio and ("%.2f"):format(r.ratio) or "-",
 		r.target and (r.at_most and "<= " or ">= ") .. number(r.target) or "-", r.ok == nil and "-" or r.ok
 			and "yes" or "NO"))
 end
@@ -128,15 +135,15 @@ function M.recipe(options)
 			if build ~= "Release" then
 				fault.misuse("a bench needs a Release build, this is %s", build)
 			end
-			local rows = json.array {}
+			local rows, line = json.array {}, columns(options.cases)
 			if ctx.comm.rank == 0 then
-				print(COLUMNS:format("", "value", "unit", "limit", "ratio", "target", "ok"))
+				print(line:format("", "value", "unit", "limit", "ratio", "target", "ok"))
 			end
 			for _, case in ipairs(options.cases) do
 				local measured = (not ctx.args.filter or case.name:find(ctx.args.filter)) and case.run(ctx)
 				if measured and ctx.comm.rank == 0 then
 					local r = row(case.name, measured)
-					print_row(r)
+					print_row(line, r)
 					rows[#rows + 1] = ordered(r)
 				end
 			end
