@@ -164,15 +164,25 @@ zcc_status zcc_offload_release(zcc_offload *queue, int64_t ticket, zcc_error *er
 	return status;
 }
 
+/* The worker ends it after its step. Another thread may have released it meanwhile, which frees the ticket. */
+static zcc_status stop_busy(zcc_offload *queue, int64_t number, zcci_offload_ticket **ticket, zcc_error *error)
+{
+	zcc_status status = ZCC_OK;
+	(*ticket)->cancelled = true;
+	while (status == ZCC_OK && (*ticket)->state == ZCCI_OFFLOAD_PENDING) {
+		pthread_cond_wait(&queue->done, &queue->lock);
+		status = find_ticket(queue, number, "offload cancel", ticket, error);
+	}
+	return status;
+}
+
 zcc_status zcc_offload_cancel(zcc_offload *queue, int64_t ticket, zcc_error *error)
 {
 	zcci_offload_ticket *found = NULL;
 	pthread_mutex_lock(&queue->lock);
 	zcc_status status = find_ticket(queue, ticket, "offload cancel", &found, error);
 	if (status == ZCC_OK && found == queue->busy) {
-		found->cancelled = true;
-		while (found->state == ZCCI_OFFLOAD_PENDING)
-			pthread_cond_wait(&queue->done, &queue->lock);
+		status = stop_busy(queue, ticket, &found, error);
 	} else if (status == ZCC_OK && found->state == ZCCI_OFFLOAD_PENDING) {
 		zcc_error fault = {0};
 		zcci_fail(&fault, ZCC_ESTALE, 0, "offload", "ticket %lld: cancelled", (long long)ticket);

@@ -159,6 +159,64 @@ static void several_threads_defer_wait_cancel_and_register_at_once(void **state)
 	}
 }
 
+/* ---- one ticket, cancelled and released by several at once ---- */
+
+enum { N_CANCELLERS = 4 };
+
+typedef struct canceller {
+	rig *r;
+	int64_t ticket;
+	zcc_status status;
+} canceller;
+
+static void *cancel(void *argument)
+{
+	canceller *c = argument;
+	c->status = zcc_offload_cancel(c->r->queue, c->ticket, NULL);
+	return NULL;
+}
+
+static void *release(void *argument)
+{
+	canceller *c = argument;
+	do
+		c->status = zcc_offload_release(c->r->queue, c->ticket, NULL);
+	while (c->status == ZCC_EBUSY);
+	return NULL;
+}
+
+static void a_ticket_that_several_threads_give_back_goes_once(void **state)
+{
+	(void)state;
+	zcc_offload_options options = usual_options();
+	options.chunk_bytes = 0;
+	rig r;
+	open_rig(&r, "host", &options);
+	/* Long enough for all to find its one chunk in flight. */
+	add_buffer(&r, 8 << 20);
+	for (int64_t round = 1; round <= 40; round++) {
+		int64_t kept = defer_all(&r, round), ticket = defer_all(&r, round);
+		OK(zcc_offload_wait(r.queue, kept, &fault));
+		OK(zcc_offload_flush(r.queue, &fault));
+		canceller all[N_CANCELLERS];
+		pthread_t threads[N_CANCELLERS];
+		int n_done = 0;
+		for (int i = 0; i < N_CANCELLERS; i++) {
+			all[i] = (canceller){.r = &r, .ticket = ticket};
+			assert_int_equal(pthread_create(&threads[i], NULL, i == 0 ? release : cancel, &all[i]), 0);
+		}
+		for (int i = 0; i < N_CANCELLERS; i++) {
+			pthread_join(threads[i], NULL);
+			n_done += all[i].status == ZCC_OK;
+			assert_true(all[i].status == ZCC_OK || all[i].status == ZCC_ESTALE);
+		}
+		assert_int_equal(n_done, 1);
+		OK(zcc_offload_release(r.queue, kept, &fault));
+	}
+	assert_int_equal(queue_stats(&r).held_bytes, 0);
+	close_rig(&r);
+}
+
 /* ---- snapshots of two threads ---- */
 
 typedef struct saver {
@@ -258,6 +316,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_fence_waits_for_the_consumer_that_has_the_slots),
 	        cmocka_unit_test(several_threads_defer_wait_cancel_and_register_at_once),
+	        cmocka_unit_test(a_ticket_that_several_threads_give_back_goes_once),
 	        cmocka_unit_test(snapshots_of_two_threads_take_turns),
 	        cmocka_unit_test(buffers_are_freed_and_made_anew_under_running_copies),
 	};
