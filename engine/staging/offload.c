@@ -89,6 +89,8 @@ zcc_status zcc_offload_create(zcc_device *device, zcc_pool *pool, const zcc_offl
 	if (options == NULL)
 		options = &usual;
 	zcc_status status = check_options(options, error);
+	if (status == ZCC_OK)
+		status = zcci_pool_check(pool, device, "offload create", error);
 	if (status != ZCC_OK)
 		return status;
 	zcc_offload *made = zcci_calloc(1, sizeof *made);
@@ -270,7 +272,10 @@ zcc_status zcc_offload_flush_fraction(zcc_offload *queue, double fraction, zcc_e
 		                 "a fraction of %g, more than 0 and at most 1 is allowed", fraction);
 	pthread_mutex_lock(&queue->lock);
 	zcc_status status = fail_stale(queue, error);
-	int64_t share = (int64_t)ceil((double)queue->snapshot_bytes * fraction);
+	int64_t share = queue->snapshot_bytes;
+	/* Not for all of it: the double next to 2^63 - 1 is no int64_t. */
+	if (fraction < 1)
+		share = (int64_t)ceil((double)share * fraction);
 	for (int64_t i = queue->head; i < queue->end && share > 0; i++) {
 		zcci_offload_ticket *ticket = queue->tickets[i];
 		if (ticket->state != ZCCI_OFFLOAD_PENDING)
@@ -360,6 +365,17 @@ static zcc_status take_turn(zcc_offload *queue, int64_t snapshot, zcc_error *err
 	return status;
 }
 
+/* All other sums of bytes are parts of this one. */
+static zcc_status check_sum(const zcc_offload *queue, const zcci_offload_ticket *ticket, zcc_error *error)
+{
+	int64_t sum;
+	if (!zcci_add_overflows(queue->stats.deferred_bytes, ticket->total_bytes, &sum))
+		return ZCC_OK;
+	return zcci_fail(error, ZCC_EOVERFLOW, 0, "offload defer",
+	                 "%lld bytes after the %lld that have been deferred so far do not fit 63 bits",
+	                 (long long)ticket->total_bytes, (long long)queue->stats.deferred_bytes);
+}
+
 static zcc_status enter(zcc_offload *queue, const zcc_offload_region *regions, zcci_offload_ticket *ticket,
                         zcc_error *error)
 {
@@ -371,6 +387,8 @@ static zcc_status enter(zcc_offload *queue, const zcc_offload_region *regions, z
 	/* Buffers may have gone while the lock was released. */
 	if (status == ZCC_OK)
 		status = zcci_offload_check_stale(queue, ticket, error);
+	if (status == ZCC_OK)
+		status = check_sum(queue, ticket, error);
 	if (status == ZCC_OK)
 		status = zcci_offload_make_room(queue, error);
 	if (status == ZCC_OK)

@@ -12,6 +12,9 @@
 
 enum { PAGE_BYTES = 4096, N_CHAINS = 509 };
 
+/* More than any machine has; two of them can still be added. */
+static const int64_t MOST_BYTES = INT64_MAX / 2;
+
 /* Taken: in the chain of its address. Kept: in the list, newest first. */
 typedef struct block {
 	struct block *next;
@@ -193,7 +196,7 @@ static void make_room(zcc_pool *pool, int64_t bytes)
 /* ---- take ---- */
 
 /* All numbers that matter for a take that cannot be. */
-static void describe(const zcc_pool *pool, const block *b, char text[320])
+static void describe(const zcc_pool *pool, int64_t asked_bytes, char text[320])
 {
 	char cap[48] = "no cap", locked[32] = "unlimited";
 	if (pool->stats.cap_bytes >= 0)
@@ -204,14 +207,14 @@ static void describe(const zcc_pool *pool, const block *b, char text[320])
 	snprintf(text, 320,
 	         "%" PRId64 " bytes asked of the pinned pool of %s: %" PRId64 " in use, %" PRId64
 	         " kept, %s, memlock limit %s",
-	         b->asked_bytes, zcc_device_name(pool->device), pool->stats.in_use_bytes, pool->kept_bytes, cap,
+	         asked_bytes, zcc_device_name(pool->device), pool->stats.in_use_bytes, pool->kept_bytes, cap,
 	         locked);
 }
 
-static zcc_status refuse(const zcc_pool *pool, const block *b, zcc_error *error)
+static zcc_status refuse(const zcc_pool *pool, int64_t asked_bytes, zcc_error *error)
 {
 	char text[320];
-	describe(pool, b, text);
+	describe(pool, asked_bytes, text);
 	return zcci_fail(error, ZCC_ENOMEM, 0, "pool take", "%s", text);
 }
 
@@ -227,7 +230,7 @@ static zcc_status pin(zcc_pool *pool, block *b, zcc_error *error)
 	make_room(pool, b->bytes);
 	/* Checked once more: the lock was let go. */
 	if (over_cap(pool, b->bytes))
-		return refuse(pool, b, error);
+		return refuse(pool, b->asked_bytes, error);
 	stats->in_use_bytes += b->bytes;
 	stats->pinned_bytes += b->bytes;
 	pthread_mutex_unlock(&pool->lock);
@@ -244,7 +247,7 @@ static zcc_status pin(zcc_pool *pool, block *b, zcc_error *error)
 static zcc_status pin_or_trim(zcc_pool *pool, block *b, zcc_error *error)
 {
 	if (over_cap(pool, b->bytes))
-		return refuse(pool, b, error);
+		return refuse(pool, b->asked_bytes, error);
 	zcc_status status = pin(pool, b, error);
 	if (status == ZCC_ENOMEM && pool->kept_bytes > 0) {
 		leave_all(pool);
@@ -252,7 +255,7 @@ static zcc_status pin_or_trim(zcc_pool *pool, block *b, zcc_error *error)
 	}
 	if (status == ZCC_ENOMEM && !over_cap(pool, b->bytes)) {
 		char text[320];
-		describe(pool, b, text);
+		describe(pool, b->asked_bytes, text);
 		zcci_context(error, status, "%s", text);
 	}
 	return status;
@@ -291,27 +294,34 @@ static zcc_status take_new(zcc_pool *pool, int64_t asked_bytes, int64_t bytes, u
 	return ZCC_OK;
 }
 
+static int64_t whole_pages(int64_t bytes)
+{
+	return ((bytes > 0 ? bytes : 1) + PAGE_BYTES - 1) & ~(int64_t)(PAGE_BYTES - 1);
+}
+
+/* The lock is held. */
+static zcc_status take(zcc_pool *pool, int64_t bytes, uint32_t flags, void **data, zcc_error *error)
+{
+	if (bytes > MOST_BYTES)
+		return refuse(pool, bytes, error);
+	int64_t pages = whole_pages(bytes);
+	block *b = best_fit(pool, pages);
+	if (b == NULL)
+		return take_new(pool, bytes, pages, flags, data, error);
+	unkeep(pool, b);
+	pool->stats.in_use_bytes += b->bytes;
+	pool->stats.hits++;
+	hand_out(pool, b);
+	*data = b->data;
+	return ZCC_OK;
+}
+
 zcc_status zcc_pool_take(zcc_pool *pool, int64_t bytes, uint32_t flags, void **data, zcc_error *error)
 {
 	if (bytes < 0 || (flags & ~(uint32_t)ZCC_POOL_OR_UNPINNED) != 0)
 		return zcci_fail(error, ZCC_EINVAL, 0, "pool take", "%" PRId64 " bytes with flags %#x", bytes, flags);
-	int64_t pages;
-	if (zcci_add_overflows(bytes > 0 ? bytes : 1, PAGE_BYTES - 1, &pages))
-		return zcci_fail(error, ZCC_ENOMEM, 0, "pool take", "%" PRId64 " bytes are more than any machine has",
-		                 bytes);
-	pages &= ~(int64_t)(PAGE_BYTES - 1);
 	pthread_mutex_lock(&pool->lock);
-	block *b = best_fit(pool, pages);
-	zcc_status status = ZCC_OK;
-	if (b != NULL) {
-		unkeep(pool, b);
-		pool->stats.in_use_bytes += b->bytes;
-		pool->stats.hits++;
-		hand_out(pool, b);
-		*data = b->data;
-	} else {
-		status = take_new(pool, bytes, pages, flags, data, error);
-	}
+	zcc_status status = take(pool, bytes, flags, data, error);
 	pthread_mutex_unlock(&pool->lock);
 	return status;
 }
@@ -382,6 +392,16 @@ void zcc_pool_get_stats(zcc_pool *pool, zcc_pool_stats *stats)
 	pthread_mutex_lock(&pool->lock);
 	*stats = pool->stats;
 	pthread_mutex_unlock(&pool->lock);
+}
+
+zcc_status zcci_pool_check(const zcc_pool *pool, const zcc_device *device, const char *operation, zcc_error *error)
+{
+	if (device == NULL || pool == NULL)
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "no %s", device == NULL ? "device" : "pool");
+	if (pool->device == device)
+		return ZCC_OK;
+	return zcci_fail(error, ZCC_EINVAL, 0, operation, "the pool pins for device %s, the work is on %s",
+	                 zcc_device_name(pool->device), zcc_device_name(device));
 }
 
 void zcci_pool_retain(zcc_pool *pool)

@@ -321,6 +321,13 @@ static void what_no_call_may_bring_is_refused(void **state)
 	options = usual_options();
 	options.struct_bytes = 8;
 	assert_int_equal(zcc_offload_create(r.device, r.pool, &options, &queue, &fault), ZCC_EINVAL);
+	zcc_device *other;
+	OK(zcc_device_open("late:host", &other, &fault));
+	assert_int_equal(zcc_offload_create(other, r.pool, NULL, &queue, &fault), ZCC_EINVAL);
+	assert_says(&fault, "the pool pins for device host, the work is on late:host,lazy");
+	zcc_device_close(other);
+	assert_int_equal(zcc_offload_create(NULL, r.pool, NULL, &queue, &fault), ZCC_EINVAL);
+	assert_int_equal(zcc_offload_create(r.device, NULL, NULL, &queue, &fault), ZCC_EINVAL);
 	assert_null(queue);
 
 	int64_t handle = -7, ticket = -7;
@@ -377,6 +384,24 @@ static zcc_status run_snapshot(zcc_device *device, zcc_pool *pool, void *data, i
 		status = zcc_offload_wait(queue, ticket, &fault);
 	zcc_offload_close(queue);
 	return status;
+}
+
+/* No byte of such a buffer is ever read: there is no memory for it on the host. */
+static void sums_of_bytes_do_not_overflow(void **state)
+{
+	(void)state;
+	rig r;
+	open_rig(&r, "host", NULL);
+	int64_t handle, ticket, second = -7;
+	OK(zcc_offload_register(r.queue, "huge", &r, INT64_MAX, &handle, &fault));
+	zcc_offload_region region = {.handle = handle, .bytes = -1};
+	OK(zcc_offload_defer(r.queue, 1, &region, 1, NULL, &ticket, &fault));
+	assert_int_equal(zcc_offload_defer(r.queue, 1, &region, 1, NULL, &second, &fault), ZCC_EOVERFLOW);
+	assert_says(&fault, "9223372036854775807 bytes after the 9223372036854775807");
+	assert_int_equal(second, -7);
+	OK(zcc_offload_flush_fraction(r.queue, 1, &fault));
+	assert_int_equal(zcc_offload_wait(r.queue, ticket, &fault), ZCC_ENOMEM);
+	close_rig(&r);
 }
 
 static void any_allocation_may_fail(void **state)
@@ -454,6 +479,7 @@ int main(void)
 	        cmocka_unit_test(cancelling_what_has_landed_is_a_release),
 	        cmocka_unit_test(a_queue_closes_with_work_in_every_state),
 	        cmocka_unit_test(what_no_call_may_bring_is_refused),
+	        cmocka_unit_test(sums_of_bytes_do_not_overflow),
 	        cmocka_unit_test(any_allocation_may_fail),
 	        cmocka_unit_test(a_wait_gives_way_to_a_signal_and_the_queue_still_closes),
 	};

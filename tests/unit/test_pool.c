@@ -375,6 +375,28 @@ static void arguments_that_no_call_may_bring_are_refused(void **state)
 	zcc_pool_destroy(pool);
 }
 
+/* Sums with what is in use already do not overflow either. */
+static void nonsense_is_refused_with_numbers_whatever_is_in_use(void **state)
+{
+	(void)state;
+	zcc_pool *pool = pool_of(-1);
+	const int64_t sizes[] = {INT64_MAX, INT64_MAX - PAGE + 1, INT64_MAX - PAGE, INT64_MAX - 2 * PAGE, INT64_MAX / 2 + 1};
+	void *used = take(pool, UNIT), *data = NULL;
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+		zcc_error error = {0};
+		char asked[64];
+		snprintf(asked, sizeof asked, "%lld bytes asked of the pinned pool of host: 65536 in use", (long long)sizes[i]);
+		assert_int_equal(zcc_pool_take(pool, sizes[i], 0, &data, &error), ZCC_ENOMEM);
+		assert_non_null(strstr(error.message, asked));
+		assert_int_equal(zcc_pool_take(pool, sizes[i], ZCC_POOL_OR_UNPINNED, &data, &error), ZCC_ENOMEM);
+	}
+	assert_null(data);
+	assert_int_equal(stats_of(pool).in_use_bytes, UNIT);
+	assert_int_equal(stats_of(pool).unpinned_bytes, 0);
+	give(pool, used);
+	zcc_pool_destroy(pool);
+}
+
 static void taken_buffers_outlive_the_callers_reference(void **state)
 {
 	(void)state;
@@ -534,7 +556,8 @@ int main(void)
 		cmocka_unit_test(tensors_through_a_queue_of_four_pin_no_more_than_the_four_largest),
 		cmocka_unit_test(what_is_not_taken_cannot_be_given),
 		cmocka_unit_test(arguments_that_no_call_may_bring_are_refused),
-		cmocka_unit_test(taken_buffers_outlive_the_callers_reference),
+		cmocka_unit_test(nonsense_is_refused_with_numbers_whatever_is_in_use),
+	        cmocka_unit_test(taken_buffers_outlive_the_callers_reference),
 		cmocka_unit_test(every_allocation_may_fail),
 		cmocka_unit_test(the_systems_limit_is_named_or_fallen_back_from),
 		cmocka_unit_test(threads_share_a_pool),

@@ -78,8 +78,8 @@ typedef struct zcc_offload_stats {
 } zcc_offload_stats;
 
 ZCC_API void zcc_offload_options_init(zcc_offload_options *options);
-/* Starts the queue's thread. Keeps references to device and pool. options may be NULL. ZCC_EINVAL, ZCC_ENOMEM,
- * ZCC_EDEVICE. */
+/* Starts the queue's thread. Keeps references to device and pool, which must be of that device. options may be NULL.
+ * ZCC_EINVAL, ZCC_ENOMEM, ZCC_EDEVICE. */
 ZCC_API zcc_status zcc_offload_create(zcc_device *device, zcc_pool *pool, const zcc_offload_options *options,
                                       zcc_offload **queue, zcc_error *error);
 /* Cancels what has not been given to the device, waits for what has (one chunk at most), and frees all, landed
@@ -98,8 +98,8 @@ ZCC_API zcc_status zcc_offload_unregister(zcc_offload *queue, int64_t handle, zc
 /* Notes regions; they land in one ticket, all or none. `after` (may be NULL): the copies run after what has been
  * submitted to that stream so far. `snapshot`: tickets of one number (the step) belong to one snapshot, and while
  * one is in flight another waits or is refused. Does not block but for that and in checking mode. ZCC_ESTALE names
- * the buffer; ZCC_EINVAL for a region that leaves its buffer or a handle that is none; ZCC_EBUSY, ZCC_ENOMEM,
- * ZCC_EINTR. Tickets start at 1 and only grow. */
+ * the buffer; ZCC_EINVAL for a region that leaves its buffer or a handle that is none; ZCC_EOVERFLOW where the bytes of
+ * all tickets so far do not fit 63 bits; ZCC_EBUSY, ZCC_ENOMEM, ZCC_EINTR. Tickets start at 1 and only grow. */
 ZCC_API zcc_status zcc_offload_defer(zcc_offload *queue, int64_t snapshot, const zcc_offload_region *regions,
                                      int64_t n_regions, zcc_stream *after, int64_t *ticket, zcc_error *error);
 /* Starts all that is deferred. Does not block. A ticket with a stale handle fails before any of its bytes moves:
