@@ -8,11 +8,40 @@
 #include "base/status.h"
 #include "device/handles.h"
 #include "device/host.h"
+#include "device/host_memory.h"
 #include "device/late.h"
 #include "device/plugin.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static zcc_device *devices;
+
+/* ---- forks ---- */
+
+/* A child has none of the threads, which may hold a lock, and what is open here may need them: it opens devices anew. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&zcci_host_lock);
+}
+
+static void after_fork_in_parent(void)
+{
+	pthread_mutex_unlock(&zcci_host_lock);
+	pthread_mutex_unlock(&lock);
+}
+
+static void after_fork_in_child(void)
+{
+	pthread_mutex_init(&zcci_host_lock, NULL);
+	pthread_cond_init(&zcci_host_progress, NULL);
+	pthread_mutex_init(&lock, NULL);
+	devices = NULL;
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
 
 /* ---- opening ---- */
 
@@ -73,6 +102,8 @@ zcc_status zcc_device_open(const char *text, zcc_device **device, zcc_error *err
 	zcc_status status = zcci_device_name_parse(text, &name, error);
 	if (status != ZCC_OK)
 		return status;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, watch_forks);
 	pthread_mutex_lock(&lock);
 	zcc_device *found = devices;
 	while (found != NULL && strcmp(found->name, name.text) != 0)

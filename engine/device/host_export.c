@@ -101,9 +101,10 @@ zcc_status zcci_host_export_open(const uint8_t handle[ZCC_EXPORT_BYTES], int *fd
 		return zcci_fail(error, ZCC_ESTALE, 0, operation, "process %lld, which exported the %lld bytes, has ended",
 		                 (long long)fields.process, (long long)fields.bytes);
 	int file = open_memory(&fields);
+	/* A process that has ended keeps its number, and no files, until its parent asks for its status. */
 	if (file < 0)
-		return zcci_fail(error, ZCC_EDEVICE, errno, operation, "the memory of process %lld cannot be opened: %s",
-		                 (long long)fields.process, strerror(errno));
+		return zcci_fail(error, errno == ENOENT || errno == ESRCH ? ZCC_ESTALE : ZCC_EDEVICE, errno, operation,
+		                 "the memory of process %lld cannot be opened: %s", (long long)fields.process, strerror(errno));
 	struct stat info;
 	if (fstat(file, &info) != 0 || info.st_ino != fields.inode || info.st_size < end) {
 		close(file);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -32,6 +33,12 @@ slab *zcci_slab_of(const void *data)
 /* Maps both sides; errno tells why not. */
 static bool map(slab *s, int64_t bytes)
 {
+	struct rlimit largest;
+	/* Looked up, as a file that grows past it is a signal (SIGXFSZ) that ends the process. */
+	if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && (rlim_t)bytes > largest.rlim_cur) {
+		errno = EFBIG;
+		return false;
+	}
 	s->fd = memfd_create("zcc-device", MFD_CLOEXEC);
 	if (s->fd < 0)
 		return false;

@@ -6,7 +6,9 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,7 +250,82 @@ static void a_forked_child_takes_memory_of_its_own(void **state)
 	zcc_device_close(device);
 }
 
+/* ---- forks under load ---- */
+
+static atomic_bool ends;
+
+/* Holds the locks most of the time. */
+static void *open_and_allocate(void *name)
+{
+	while (!ends) {
+		zcc_device *device;
+		void *memory;
+		must(zcc_device_open(name, &device, error));
+		must(zcc_device_malloc(device, 100, &memory, error));
+		zcc_device_free(device, memory);
+		zcc_device_close(device);
+	}
+	return NULL;
+}
+
+static int use_device(void *name)
+{
+	alarm(20);
+	zcc_device *device;
+	void *memory;
+	char out[100] = {5}, in[100] = {0};
+	if (zcc_device_open(name, &device, NULL) != ZCC_OK || zcc_device_malloc(device, 100, &memory, NULL) != ZCC_OK)
+		return 1;
+	move(device, memory, out, sizeof out);
+	move(device, in, memory, sizeof in);
+	zcc_device_free(device, memory);
+	zcc_device_close(device);
+	return memcmp(in, out, sizeof in) == 0 ? 0 : 2;
+}
+
+static void a_child_works_whatever_the_threads_of_its_parent_were_doing(void **state)
+{
+	(void)state;
+	for (int n = 0; n < 2; n++) {
+		char *name = (char *)(uintptr_t)names[n];
+		zcc_device *device;
+		pthread_t thread;
+		must(zcc_device_open(name, &device, error));
+		ends = false;
+		assert_int_equal(pthread_create(&thread, NULL, open_and_allocate, name), 0);
+		for (int i = 0; i < 200; i++)
+			assert_int_equal(in_child(use_device, name), 0);
+		ends = true;
+		pthread_join(thread, NULL);
+		zcc_device_close(device);
+	}
+}
+
 /* ---- memory that runs out ---- */
+
+static int allocate_with_small_files(void *argument)
+{
+	const struct rlimit limit = {1 << 20, 1 << 20};
+	zcc_device *device;
+	void *memory;
+	zcc_error error;
+	(void)argument;
+	/* In a process that has allocated before, memory that is there already would do. */
+	if (setrlimit(RLIMIT_FSIZE, &limit) != 0 || zcc_device_open("host", &device, NULL) != ZCC_OK ||
+	    zcc_device_malloc(device, 5000, &memory, NULL) != ZCC_OK)
+		return 1;
+	zcc_device_free(device, memory);
+	if (zcc_device_malloc(device, 5 << 20, &memory, &error) != ZCC_ENOMEM || strstr(error.message, "5242880 bytes asked for") == NULL)
+		return 2;
+	return 0;
+}
+
+/* A limit of the size of files (ulimit -f) ends the process that goes past it. */
+static void a_limit_of_files_is_a_limit_of_memory_and_no_end_of_the_process(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(allocate_with_small_files, NULL), 0);
+}
 
 static void more_device_memory_than_there_is_names_asked_and_free(void **state)
 {
@@ -505,6 +582,8 @@ int main(void)
 		cmocka_unit_test(allocations_do_not_share_bytes),
 		cmocka_unit_test(freed_memory_goes_back_to_the_system),
 		cmocka_unit_test(a_forked_child_takes_memory_of_its_own),
+		cmocka_unit_test(a_child_works_whatever_the_threads_of_its_parent_were_doing),
+		cmocka_unit_test(a_limit_of_files_is_a_limit_of_memory_and_no_end_of_the_process),
 		cmocka_unit_test(more_device_memory_than_there_is_names_asked_and_free),
 		cmocka_unit_test(pinning_beyond_the_memlock_limit_names_asked_pinned_and_allowed),
 		cmocka_unit_test(the_nth_allocation_that_fails_is_a_fault_and_leaves_nothing_behind),

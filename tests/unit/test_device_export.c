@@ -155,6 +155,29 @@ static void what_is_imported_outlives_the_exporter_but_nothing_is_imported_after
 	zcc_device_close(device);
 }
 
+/* Its parent has not asked for its status: the process is known, its memory is gone. */
+static void an_exporter_that_ended_is_gone_before_its_parent_knows(void **state)
+{
+	(void)state;
+	exchange x = {.name = "host", .bytes = 5000};
+	uint8_t handle[ZCC_EXPORT_BYTES];
+	pid_t child = start_exporter(&x, handle);
+	siginfo_t info;
+	assert_int_equal(write(x.to_child[1], "q", 1), 1);
+	assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+	zcc_device *device;
+	void *memory = NULL;
+	int64_t bytes;
+	must(zcc_device_open("host", &device, error));
+	refused(ZCC_ESTALE, "", zcc_device_import(device, handle, &memory, &bytes, error));
+	assert_null(memory);
+	int status;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	close(x.to_parent[0]);
+	close(x.to_child[1]);
+	zcc_device_close(device);
+}
+
 static void a_handle_that_is_none_is_refused(void **state)
 {
 	(void)state;
@@ -188,6 +211,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(another_process_sees_the_bytes_and_writes_them),
 		cmocka_unit_test(what_is_imported_outlives_the_exporter_but_nothing_is_imported_after_it),
+		cmocka_unit_test(an_exporter_that_ended_is_gone_before_its_parent_knows),
 		cmocka_unit_test(a_handle_that_is_none_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
