@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "device/handles.h"
 #include "kernels/adamw.h"
+#include "staging/apart.h"
 #include "staging/runs.h"
 
 struct zcc_adamw {
@@ -17,6 +18,7 @@ struct zcc_adamw {
 	zcc_adamw_buffer *buffers;
 	zcci_names names; /* numbers as in buffers */
 	zcci_runs runs;   /* the same */
+	bool apart;       /* no two buffers overlap, as far as has been looked */
 	int64_t steps;
 };
 
@@ -81,7 +83,7 @@ void zcc_adamw_destroy(zcc_adamw *adamw)
 /* ---- buffers ---- */
 
 /* The addresses of a buffer in the order of the struct, and how they are called. */
-enum { N_PARTS = 5 };
+enum { GRADIENT = 3, N_PARTS = 5 };
 static const char *const part_names[N_PARTS] = {"master", "first moment", "second moment", "gradient", "result"};
 
 typedef struct part {
@@ -161,15 +163,46 @@ static zcc_status check_parts(const zcc_adamw *adamw, const zcc_adamw_buffer *b,
 		if (p->data == NULL || (uintptr_t)p->data % (uintptr_t)p->elem_bytes != 0)
 			return zcci_fail(error, ZCC_EINVAL, 0, "AdamW add", "the %s of '%s' is %s", part_names[i],
 			                 b->name, p->data == NULL ? "NULL" : "not aligned to its elements");
-		for (int k = 0; k < i; k++)
-			if (p->data < parts[k].data + parts[k].bytes && parts[k].data < p->data + p->bytes)
-				return zcci_fail(error, ZCC_EINVAL, 0, "AdamW add", "the %s and the %s of '%s' overlap",
-				                 part_names[k], part_names[i], b->name);
 		zcc_status status = check_host(adamw, b->name, part_names[i], p, error);
 		if (status != ZCC_OK)
 			return status;
 	}
 	return ZCC_OK;
+}
+
+/* Puts all parts of a buffer after the `n` ranges; how many there are then. */
+static int64_t note_ranges(const zcc_adamw_buffer *b, zcci_range *ranges, int64_t n)
+{
+	part parts[N_PARTS];
+	parts_of(b, parts);
+	for (int i = 0; i < N_PARTS; i++)
+		if (parts[i].data != NULL)
+			ranges[n++] = (zcci_range){parts[i].data, parts[i].bytes, part_names[i], b->name, i != GRADIENT};
+	return n;
+}
+
+/* Of one buffer, when it is added. */
+static zcc_status check_own_apart(const zcc_adamw_buffer *b, zcc_error *error)
+{
+	zcci_range ranges[N_PARTS];
+	return zcci_check_apart(ranges, note_ranges(b, ranges, 0), "AdamW add", error);
+}
+
+/* Of all buffers, when they are known. */
+static zcc_status check_apart(zcc_adamw *adamw, zcc_error *error)
+{
+	if (adamw->apart)
+		return ZCC_OK;
+	int64_t n = 0;
+	zcci_range *ranges = zcci_calloc(N_PARTS * (int64_t)adamw->n_buffers, sizeof *ranges);
+	if (ranges == NULL)
+		return zcci_fail(error, ZCC_ENOMEM, 0, "AdamW step", "no memory to compare %d buffers", adamw->n_buffers);
+	for (int32_t i = 0; i < adamw->n_buffers; i++)
+		n = note_ranges(&adamw->buffers[i], ranges, n);
+	zcc_status status = zcci_check_apart(ranges, n, "AdamW step", error);
+	zcci_free(ranges);
+	adamw->apart = status == ZCC_OK;
+	return status;
 }
 
 static zcc_status append(zcc_adamw *adamw, const zcc_adamw_buffer *b, zcc_error *error)
@@ -191,6 +224,7 @@ static zcc_status append(zcc_adamw *adamw, const zcc_adamw_buffer *b, zcc_error 
 	adamw->buffers[adamw->n_buffers] = *b;
 	adamw->buffers[adamw->n_buffers].name = adamw->names.names[adamw->n_buffers];
 	adamw->n_buffers++;
+	adamw->apart = false;
 	return ZCC_OK;
 
 no_memory:
@@ -202,6 +236,8 @@ zcc_status zcc_adamw_add(zcc_adamw *adamw, const zcc_adamw_buffer *buffer, int32
 	zcc_status status = check_fields(adamw, buffer, error);
 	if (status == ZCC_OK)
 		status = check_parts(adamw, buffer, error);
+	if (status == ZCC_OK)
+		status = check_own_apart(buffer, error);
 	if (status == ZCC_OK)
 		status = append(adamw, buffer, error);
 	if (status == ZCC_OK && index != NULL)
@@ -265,9 +301,15 @@ zcc_status zcci_adamw_check_rates(double lr, double grad_scale, zcc_error *error
 	return ZCC_OK;
 }
 
-zcc_status zcc_adamw_step(zcc_adamw *adamw, double lr, double grad_scale, zcc_error *error)
+zcc_status zcci_adamw_check(zcc_adamw *adamw, double lr, double grad_scale, zcc_error *error)
 {
 	zcc_status status = zcci_adamw_check_rates(lr, grad_scale, error);
+	return status == ZCC_OK ? check_apart(adamw, error) : status;
+}
+
+zcc_status zcc_adamw_step(zcc_adamw *adamw, double lr, double grad_scale, zcc_error *error)
+{
+	zcc_status status = zcci_adamw_check(adamw, lr, grad_scale, error);
 	if (status != ZCC_OK)
 		return status;
 	step s = {adamw, lr, grad_scale};
@@ -283,8 +325,10 @@ int64_t zcc_adamw_steps(const zcc_adamw *adamw)
 
 zcc_status zcc_adamw_resume(zcc_adamw *adamw, int64_t steps, zcc_error *error)
 {
-	if (steps < 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, "AdamW resume", "%" PRId64 " steps", steps);
+	static const int64_t MOST_STEPS = INT64_MAX / 2; /* as many more can be counted after them */
+	if (steps < 0 || steps > MOST_STEPS)
+		return zcci_fail(error, ZCC_EINVAL, 0, "AdamW resume", "%" PRId64 " steps; 0 to %" PRId64 " are allowed",
+		                 steps, MOST_STEPS);
 	adamw->steps = steps;
 	return ZCC_OK;
 }

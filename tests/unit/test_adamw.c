@@ -259,7 +259,7 @@ static void nonsense_is_refused_with_the_numbers_and_changes_nothing(void **stat
 	b = usual;
 	b.out = (char *)p + 8;
 	assert_int_equal(zcc_adamw_add(adamw, &b, NULL, &error), ZCC_EINVAL);
-	assert_says("the master and the result of 'w' overlap");
+	assert_says("the master of 'w' and the result of 'w' overlap");
 	b = usual;
 	b.weight_decay = -2;
 	assert_int_equal(zcc_adamw_add(adamw, &b, NULL, &error), ZCC_EINVAL);
@@ -278,11 +278,74 @@ static void nonsense_is_refused_with_the_numbers_and_changes_nothing(void **stat
 	assert_true(p[0] == 1);
 	assert_int_equal(zcc_adamw_steps(adamw), 0);
 	assert_int_equal(zcc_adamw_resume(adamw, -1, &error), ZCC_EINVAL);
+	assert_int_equal(zcc_adamw_resume(adamw, INT64_MAX, &error), ZCC_EINVAL);
+	assert_says("9223372036854775807 steps");
+	MUST(zcc_adamw_resume(adamw, INT64_MAX / 2, &error));
+	MUST(zcc_adamw_step(adamw, 0, 1, &error));
+	assert_true(zcc_adamw_steps(adamw) == INT64_MAX / 2 + 1);
 	assert_int_equal(zcc_adamw_buffer_get(adamw, 1, &b, &error), ZCC_EINVAL);
 	MUST(zcc_adamw_buffer_get(adamw, 0, &b, &error));
 	assert_ptr_equal(b.exp_avg, m);
 	assert_string_equal(b.name, "w");
 	zcc_adamw_destroy(adamw);
+}
+
+/* Two parameters that share what a step writes would depend on the order of the threads. */
+static void memory_of_two_buffers_is_refused_when_it_is_stepped_and_gradients_may_share(void **state)
+{
+	(void)state;
+	float memory[6][40];
+	const struct {
+		float *master, *exp_avg, *exp_avg_sq, *grad;
+		void *out;
+		const char *says; /* NULL: fine */
+	} cases[] = {
+	        {memory[0] + 20, memory[1] + 20, memory[2] + 20, memory[3] + 20, NULL, NULL},
+	        {memory[0] + 20, memory[1] + 20, memory[2] + 20, memory[3], NULL, NULL},
+	        {memory[0] + 20, memory[1] + 20, memory[2] + 20, memory[3] + 5, NULL, NULL},
+	        {memory[0] + 19, memory[1] + 20, memory[2] + 20, memory[3], NULL, "the master of 'a' and the master of 'b'"},
+	        {memory[0] + 20, memory[1], memory[2] + 20, memory[3], NULL, "first moment of"},
+	        {memory[0] + 20, memory[1] + 20, memory[2] + 10, memory[3], NULL, "the second moment of 'a'"},
+	        {memory[0] + 20, memory[1] + 20, memory[2] + 20, memory[0], NULL, "the gradient of 'b'"},
+	        {memory[3] + 10, memory[1] + 20, memory[2] + 20, memory[0] + 20, NULL, "the master of 'b'"},
+	        {memory[0] + 20, memory[1] + 20, memory[2] + 20, memory[3], memory[4] + 9, "the result of 'b'"},
+	        {memory[0] + 20, memory[1] + 20, memory[2] + 20, memory[3], memory[4] + 10, NULL},
+	};
+	for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+		zcc_adamw_options options;
+		zcc_adamw_options_init(&options);
+		zcc_adamw *adamw;
+		MUST(zcc_adamw_create(&options, &adamw, &error));
+		memset(memory, 0, sizeof memory);
+		zcc_adamw_buffer b;
+		zcc_adamw_buffer_init(&b);
+		b.name = "a";
+		b.elems = 20;
+		b.master = memory[0];
+		b.exp_avg = memory[1];
+		b.exp_avg_sq = memory[2];
+		b.grad = memory[3];
+		b.out = memory[4]; /* BF16 */
+		MUST(zcc_adamw_add(adamw, &b, NULL, &error));
+		MUST(zcc_adamw_step(adamw, 0.1, 1, &error));
+		b.name = "b";
+		b.master = cases[k].master;
+		b.exp_avg = cases[k].exp_avg;
+		b.exp_avg_sq = cases[k].exp_avg_sq;
+		b.grad = cases[k].grad;
+		b.out = cases[k].out;
+		MUST(zcc_adamw_add(adamw, &b, NULL, &error));
+		memory[3][0] = 1;
+		zcc_status status = zcc_adamw_step(adamw, 0.1, 1, &error);
+		assert_int_equal(status, cases[k].says == NULL ? ZCC_OK : ZCC_EINVAL);
+		if (cases[k].says != NULL) {
+			assert_says(cases[k].says);
+			assert_says("overlap");
+			assert_true(memory[0][0] == 0);
+		}
+		assert_int_equal(zcc_adamw_steps(adamw), cases[k].says == NULL ? 2 : 1);
+		zcc_adamw_destroy(adamw);
+	}
 }
 
 static void device_memory_is_refused_by_name(void **state)
@@ -372,6 +435,7 @@ int main(void)
 	        cmocka_unit_test(every_buffer_gets_its_own_decay_and_the_learning_rate_of_the_call),
 	        cmocka_unit_test(ten_steps_equal_five_and_five_after_resuming),
 	        cmocka_unit_test(nonsense_is_refused_with_the_numbers_and_changes_nothing),
+	        cmocka_unit_test(memory_of_two_buffers_is_refused_when_it_is_stepped_and_gradients_may_share),
 	        cmocka_unit_test(device_memory_is_refused_by_name),
 	        cmocka_unit_test(every_failed_allocation_is_reported_and_leaves_all_as_it_was),
 	};

@@ -57,11 +57,12 @@ ZCC_API int32_t zcc_adamw_count(const zcc_adamw *adamw);
 ZCC_API zcc_status zcc_adamw_buffer_get(const zcc_adamw *adamw, int32_t index, zcc_adamw_buffer *buffer,
                                         zcc_error *error);
 /* One step over all buffers with that learning rate (>= 0); gradients are multiplied by grad_scale (finite) first.
- * Blocks until done. Nothing has been written where it fails. ZCC_EINVAL. */
+ * Blocks until done. Nothing has been written where it fails. ZCC_EINVAL, which names two buffers that overlap (only
+ * gradients may share memory); ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_adamw_step(zcc_adamw *adamw, double lr, double grad_scale, zcc_error *error);
 /* Steps done. */
 ZCC_API int64_t zcc_adamw_steps(const zcc_adamw *adamw);
-/* Takes up a saved count, >= 0. ZCC_EINVAL. */
+/* Takes up a saved count, 0 to 2^62 - 1. ZCC_EINVAL. */
 ZCC_API zcc_status zcc_adamw_resume(zcc_adamw *adamw, int64_t steps, zcc_error *error);
 
 #endif
