@@ -316,13 +316,20 @@ static zcc_status event_record(void *device, void *event, void *stream, zcc_erro
 	return ZCC_OK;
 }
 
+static zcc_status report_mark(const late_mark *mark, const char *operation, zcc_error *error)
+{
+	if (mark == NULL || !mark->done || mark->status == ZCC_OK)
+		return ZCC_OK;
+	return zcci_fail(error, mark->status, 0, operation, "work before this event failed; a wait for the stream says how");
+}
+
 static zcc_status event_wait(void *device, void *event, zcc_error *error)
 {
 	late_device *d = enter(device);
 	late_mark *mark = ((late_event *)event)->last;
 	zcc_status status = ZCC_OK;
-	if (mark != NULL && (status = zcci_late_finish_mark(d, mark, error)) == ZCC_OK && mark->status != ZCC_OK)
-		status = zcci_fail(error, mark->status, 0, "event wait", "work before this event failed; a wait for the stream says how");
+	if (mark != NULL && (status = zcci_late_finish_mark(d, mark, error)) == ZCC_OK)
+		status = report_mark(mark, "event wait", error);
 	leave(d);
 	return status;
 }
@@ -335,6 +342,8 @@ static zcc_status event_test(void *device, void *event, int32_t *done, zcc_error
 	zcci_late_stir(d);
 	if (mark != NULL && !mark->done && ++mark->n_tests >= PATIENCE)
 		status = zcci_late_finish_mark(d, mark, error);
+	if (status == ZCC_OK)
+		status = report_mark(mark, "event test", error);
 	if (status == ZCC_OK)
 		*done = mark == NULL || mark->done;
 	leave(d);

@@ -1,12 +1,14 @@
 #include "staging/ema.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
 #include "device/handles.h"
+#include "staging/apart.h"
 
+/* That can be resumed: as many more can be counted after them. */
+static const int64_t MOST_CALLS = INT64_MAX / 2;
 static const char *const place_names[] = {"nowhere", "pageable", "pinned", "device"};
 
 void zcc_ema_options_init(zcc_ema_options *options)
@@ -43,6 +45,7 @@ void zcc_ema_destroy(zcc_ema *ema)
 {
 	if (ema == NULL)
 		return;
+	zcc_event_destroy(ema->last);
 	zcc_device_close(ema->device);
 	zcci_runs_clear(&ema->runs);
 	zcci_names_clear(&ema->names);
@@ -255,55 +258,18 @@ zcc_status zcc_ema_add(zcc_ema *ema, const zcc_ema_buffer *buffer, int32_t *inde
 
 /* ---- overlaps ---- */
 
-typedef struct range {
-	uintptr_t begin, end;
-	int32_t buffer;
-	bool written;
-} range;
-
-static int by_begin(const void *a, const void *b)
-{
-	const range *x = a, *y = b;
-	return (x->begin > y->begin) - (x->begin < y->begin);
-}
-
-/* Ranges in order of their beginnings: who begins before the furthest end so far overlaps its owner. Parameters may
- * share memory. */
-static zcc_status sweep(const zcc_ema *ema, const range *ranges, int64_t n, zcc_error *error)
-{
-	const range *furthest = NULL, *furthest_written = NULL;
-	for (int64_t i = 0; i < n; i++) {
-		const range *r = &ranges[i], *before = r->written ? furthest : furthest_written;
-		if (before != NULL && r->begin < before->end)
-			return zcci_fail(error, ZCC_EINVAL, 0, "EMA",
-			                 "the %s buffer of '%s' and the %s buffer of '%s' overlap",
-			                 before->written ? "EMA" : "parameter", ema->buffers[before->buffer].name,
-			                 r->written ? "EMA" : "parameter", ema->buffers[r->buffer].name);
-		if (furthest == NULL || r->end > furthest->end)
-			furthest = r;
-		if (r->written && (furthest_written == NULL || r->end > furthest_written->end))
-			furthest_written = r;
-	}
-	return ZCC_OK;
-}
-
 static zcc_status check_apart(zcc_ema *ema, zcc_error *error)
 {
-	range *ranges = zcci_calloc(2 * (int64_t)ema->n_buffers, sizeof *ranges);
+	zcci_range *ranges = zcci_calloc(2 * (int64_t)ema->n_buffers, sizeof *ranges);
 	if (ranges == NULL)
 		return zcci_fail(error, ZCC_ENOMEM, 0, "EMA", "no memory to compare %d buffers", ema->n_buffers);
-	int64_t n = 0;
 	for (int32_t i = 0; i < ema->n_buffers; i++) {
 		const zcc_ema_buffer *b = &ema->buffers[i];
-		if (b->elems == 0)
-			continue;
-		uintptr_t at = (uintptr_t)b->ema, from = (uintptr_t)b->param;
-		ranges[n++] = (range){at, at + 4 * (uintptr_t)b->elems, i, true};
-		ranges[n++] = (range){from, from + (uintptr_t)b->elems * (uintptr_t)zcc_dtype_bytes(b->param_dtype), i,
-		                      false};
+		ranges[2 * i] = (zcci_range){b->ema, 4 * b->elems, "EMA buffer", b->name, true};
+		ranges[2 * i + 1] = (zcci_range){b->param, b->elems * zcc_dtype_bytes(b->param_dtype), "parameter buffer",
+		                                 b->name, false};
 	}
-	qsort(ranges, (size_t)n, sizeof *ranges, by_begin);
-	zcc_status status = sweep(ema, ranges, n, error);
+	zcc_status status = zcci_check_apart(ranges, 2 * (int64_t)ema->n_buffers, "EMA", error);
 	zcci_free(ranges);
 	ema->apart = status == ZCC_OK;
 	return status;
@@ -354,12 +320,14 @@ int64_t zcc_ema_updates(const zcc_ema *ema)
 
 zcc_status zcc_ema_resume(zcc_ema *ema, int64_t calls, int64_t updates, zcc_error *error)
 {
-	if (updates < 0 || calls < updates)
+	if (updates < 0 || calls < updates || calls > MOST_CALLS)
 		return zcci_fail(error, ZCC_EINVAL, 0, "EMA resume",
-		                 "%" PRId64 " updates of %" PRId64 " calls; 0 <= updates <= calls is allowed", updates,
-		                 calls);
+		                 "%" PRId64 " updates of %" PRId64 " calls; 0 <= updates <= calls <= %" PRId64 " is allowed",
+		                 updates, calls, MOST_CALLS);
 	ema->calls = calls;
 	ema->updates = updates;
 	ema->torn = false;
+	zcc_event_destroy(ema->last);
+	ema->last = NULL;
 	return ZCC_OK;
 }

@@ -19,6 +19,7 @@ struct zcc_ema {
 	zcci_runs runs;          /* the same */
 	bool apart;              /* no two buffers overlap, as far as has been looked */
 	bool torn;               /* some buffers are one update ahead of others */
+	zcc_event *last;         /* behind the last work on a stream; NULL: none since the last resume */
 	int64_t calls, updates;
 };
 

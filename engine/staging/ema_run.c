@@ -5,26 +5,36 @@
 
 #include "base/omit.h"
 #include "base/status.h"
+#include "device/handles.h"
 #include "kernels/lerp.h"
 #include "kernels/strided.h"
 
-static zcc_status check_torn(const zcc_ema *ema, const char *operation, zcc_error *error)
+/* Work that was submitted may have failed since; whoever waited for the stream has been told, but not the EMA. */
+static zcc_status check_torn(zcc_ema *ema, const char *operation, zcc_error *error)
 {
+	zcc_error fault;
+	int32_t done;
+	if (!ema->torn && ema->last != NULL) {
+		zcc_status status = zcc_event_test(ema->last, &done, &fault);
+		ema->torn = status != ZCC_OK && status != ZCC_EINTR;
+	}
 	if (!ema->torn)
 		return ZCC_OK;
 	return zcci_fail(error, ZCC_EDEVICE, 0, operation,
-	                 "the EMA is torn: call %" PRId64
-	                 " failed when some of its %d buffers were updated; start again "
-	                 "or resume from saved buffers",
-	                 ema->calls + 1, ema->n_buffers);
+	                 "the EMA is torn: an update failed when some of its %d buffers were updated, after call %" PRId64
+	                 "; start again or resume from saved buffers",
+	                 ema->n_buffers, ema->calls);
 }
 
-static zcc_status check_stream(const zcc_stream *stream, const char *operation, zcc_error *error)
+static zcc_status check_stream(const zcc_ema *ema, const zcc_stream *stream, const char *operation, zcc_error *error)
 {
-	if (stream != NULL)
-		return ZCC_OK;
-	return zcci_fail(error, ZCC_EINVAL, 0, operation,
-	                 "the buffers are in device memory, and there is no stream to work on");
+	if (stream == NULL)
+		return zcci_fail(error, ZCC_EINVAL, 0, operation,
+		                 "the buffers are in device memory, and there is no stream to work on");
+	if (stream->device != ema->device)
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "the stream is of device %s, the EMA of %s",
+		                 zcc_device_name(stream->device), zcc_device_name(ema->device));
+	return ZCC_OK;
 }
 
 /* What one pass does with a buffer: an update, or the start of an average. */
@@ -67,19 +77,22 @@ static zcc_status submit_start(const zcc_ema *ema, const zcc_ema_buffer *b, zcc_
 
 static zcc_status run_on_device(zcc_ema *ema, const pass *p, zcc_stream *stream, zcc_error *error)
 {
-	zcc_status status = check_stream(stream, p->operation, error);
+	zcc_status status = check_stream(ema, stream, p->operation, error);
 	bool some = false;
+	if (status == ZCC_OK && ema->last == NULL)
+		status = zcc_event_create(ema->device, &ema->last, error);
 	for (int32_t i = 0; i < ema->n_buffers && status == ZCC_OK; i++) {
 		const zcc_ema_buffer *b = &ema->buffers[i];
 		if (b->elems == 0)
 			continue;
 		status = p->submit(ema, b, stream, error);
-		if (status != ZCC_OK) {
-			ema->torn = ema->torn || some;
-			return zcci_context(error, status, "'%s'", b->name);
-		}
-		some = true;
+		if (status != ZCC_OK)
+			zcci_context(error, status, "'%s'", b->name);
+		some = some || status == ZCC_OK;
 	}
+	if (status == ZCC_OK)
+		status = zcc_event_record(ema->last, stream, error);
+	ema->torn = ema->torn || (status != ZCC_OK && some);
 	return status;
 }
 
@@ -127,7 +140,8 @@ zcc_status zcc_ema_start(zcc_ema *ema, zcc_stream *stream, zcc_error *error)
 
 /* ---- one buffer to and from host memory ---- */
 
-static zcc_status check_one(const zcc_ema *ema, int32_t index, int64_t bytes, const char *operation, zcc_error *error)
+static zcc_status check_one(const zcc_ema *ema, int32_t index, const void *data, int64_t bytes, const char *operation,
+                            zcc_error *error)
 {
 	zcc_ema_buffer b;
 	zcc_status status = zcc_ema_buffer_get(ema, index, &b, error);
@@ -136,17 +150,22 @@ static zcc_status check_one(const zcc_ema *ema, int32_t index, int64_t bytes, co
 	if (bytes != 4 * b.elems)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "%" PRId64 " bytes for '%s', which has %" PRId64,
 		                 bytes, b.name, 4 * b.elems);
-	int32_t found;
+	int32_t found, others;
 	status = zcci_ema_find_place(ema, b.name, "EMA", b.ema, bytes, &found, error);
 	if (status == ZCC_OK && found != b.ema_place)
 		status = zcci_fail(error, ZCC_EINVAL, 0, operation,
 		                   "the EMA buffer of '%s' is not in the place where it was added", b.name);
+	if (status == ZCC_OK)
+		status = zcci_ema_find_place(ema, b.name, "caller's", data, bytes, &others, error);
+	if (status == ZCC_OK && others == ZCC_AT_DEVICE)
+		status = zcci_fail(error, ZCC_EINVAL, 0, operation,
+		                   "the caller's buffer for '%s' is in device memory; host memory is needed", b.name);
 	return status;
 }
 
 zcc_status zcc_ema_read(zcc_ema *ema, int32_t index, void *data, int64_t bytes, zcc_stream *stream, zcc_error *error)
 {
-	zcc_status status = check_one(ema, index, bytes, "EMA read", error);
+	zcc_status status = check_one(ema, index, data, bytes, "EMA read", error);
 	if (status == ZCC_OK)
 		status = check_torn(ema, "EMA read", error);
 	if (status != ZCC_OK || bytes == 0)
@@ -156,7 +175,7 @@ zcc_status zcc_ema_read(zcc_ema *ema, int32_t index, void *data, int64_t bytes, 
 		memcpy(data, b->ema, (size_t)bytes);
 		return ZCC_OK;
 	}
-	status = check_stream(stream, "EMA read", error);
+	status = check_stream(ema, stream, "EMA read", error);
 	if (status == ZCC_OK)
 		status = zcc_copy_async(stream, data, b->ema, bytes, error);
 	if (status == ZCC_OK)
@@ -167,7 +186,7 @@ zcc_status zcc_ema_read(zcc_ema *ema, int32_t index, void *data, int64_t bytes, 
 zcc_status zcc_ema_write(zcc_ema *ema, int32_t index, const void *data, int64_t bytes, zcc_stream *stream,
                          zcc_error *error)
 {
-	zcc_status status = check_one(ema, index, bytes, "EMA write", error);
+	zcc_status status = check_one(ema, index, data, bytes, "EMA write", error);
 	if (status != ZCC_OK || bytes == 0)
 		return status;
 	const zcc_ema_buffer *b = &ema->buffers[index];
@@ -175,7 +194,7 @@ zcc_status zcc_ema_write(zcc_ema *ema, int32_t index, const void *data, int64_t 
 		memcpy(b->ema, data, (size_t)bytes);
 		return ZCC_OK;
 	}
-	status = check_stream(stream, "EMA write", error);
+	status = check_stream(ema, stream, "EMA write", error);
 	if (status == ZCC_OK)
 		status = zcc_copy_async(stream, b->ema, data, bytes, error);
 	/* The caller may do with its memory what it likes once this returns. */

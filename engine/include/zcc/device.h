@@ -46,7 +46,8 @@ ZCC_API void zcc_pinned_free(zcc_device *device, void *data);
 ZCC_API zcc_status zcc_device_place(zcc_device *device, const void *data, int32_t *place, zcc_error *error);
 
 /* A device allocation as bytes that another process of the same user on this machine can import; the exporter keeps it allocated. The import
- * is freed with zcc_device_free. ZCC_EFORMAT for a handle that is none of this device, ZCC_ESTALE where the exporter is gone. */
+ * is freed with zcc_device_free. ZCC_EFORMAT for a handle that is none of this device, ZCC_ESTALE where the exporter is gone, ZCC_EINVAL for one
+ * of this process where the device cannot map its own memory again. */
 enum { ZCC_EXPORT_BYTES = 128 };
 ZCC_API zcc_status zcc_device_export(zcc_device *device, void *data, uint8_t handle[128], zcc_error *error);
 ZCC_API zcc_status zcc_device_import(zcc_device *device, const uint8_t handle[128], void **data, int64_t *bytes, zcc_error *error);
@@ -66,8 +67,9 @@ ZCC_API zcc_status zcc_event_create(zcc_device *device, zcc_event **event, zcc_e
 ZCC_API void zcc_event_destroy(zcc_event *event);
 /* Marks this point of the stream; a new record replaces the last. */
 ZCC_API zcc_status zcc_event_record(zcc_event *event, zcc_stream *stream, zcc_error *error);
-/* Blocks until the last record is reached; at once where there was none. */
+/* Blocks until the last record is reached; at once where there was none. A fault of work before it is returned every time. */
 ZCC_API zcc_status zcc_event_wait(zcc_event *event, zcc_error *error);
+/* *done = 1 when the last record is reached; faults as for the wait. Does not block. */
 ZCC_API zcc_status zcc_event_test(zcc_event *event, int32_t *done, zcc_error *error);
 
 /* ---- work ---- */

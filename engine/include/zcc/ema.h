@@ -70,7 +70,7 @@ ZCC_API zcc_status zcc_ema_buffer_get(const zcc_ema *ema, int32_t index, zcc_ema
 /* Calls of zcc_ema_update so far, and how many of them updated. */
 ZCC_API int64_t zcc_ema_calls(const zcc_ema *ema);
 ZCC_API int64_t zcc_ema_updates(const zcc_ema *ema);
-/* Takes up saved counters, 0 <= updates <= calls. ZCC_EINVAL. */
+/* Takes up saved counters, 0 <= updates <= calls < 2^62. ZCC_EINVAL. */
 ZCC_API zcc_status zcc_ema_resume(zcc_ema *ema, int64_t calls, int64_t updates, zcc_error *error);
 /* Copies EMA buffer `index` to host memory, or from it; `bytes` must be exactly its size. One in device memory is
  * copied on `stream`, after what was submitted to it; one on the host needs none. Blocks until the copy is done. */
