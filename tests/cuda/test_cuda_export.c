@@ -78,7 +78,7 @@ static void handles_that_are_none_are_refused(void **state)
 	uint8_t changed[ZCC_EXPORT_BYTES];
 	void *data = &data;
 	int64_t bytes = -1;
-	assert_int_equal(zcc_device_import(device, handle, &data, &bytes, &error), ZCC_EINVAL);
+	assert_int_equal(zcc_device_import(device, handle, &data, &bytes, &error), ZCC_EFORMAT);
 	assert_says("not made by a CUDA device");
 	void *own = on_device(NULL, 100);
 	MUST(zcc_device_export(device, own, handle, &error));

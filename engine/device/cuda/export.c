@@ -81,15 +81,15 @@ zcc_status zcci_cuda_export(void *device, void *data, uint8_t handle[ZCC_EXPORT_
 static zcc_status check(const zcci_cuda_device *d, const shared *in, zcc_error *error)
 {
 	if (memcmp(in->kind, KIND, sizeof KIND) != 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, "device import", "the handle was not made by a CUDA device");
+		return zcci_fail(error, ZCC_EFORMAT, 0, "device import", "the handle was not made by a CUDA device");
 	if (in->offset_bytes < 0 || in->bytes < 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, "device import", "the handle names %lld bytes at %lld", (long long)in->bytes,
+		return zcci_fail(error, ZCC_EFORMAT, 0, "device import", "the handle names %lld bytes at %lld", (long long)in->bytes,
 		                 (long long)in->offset_bytes);
 	if (in->process == own_process)
 		return zcci_fail(error, ZCC_EINVAL, 0, "device import",
 		                 "the handle was made by this process, which has the memory already");
 	if (memcmp(in->uuid, d->uuid, sizeof d->uuid) != 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, "device import", "the handle is of another GPU than cuda:%d", d->index);
+		return zcci_fail(error, ZCC_EFORMAT, 0, "device import", "the handle is of another GPU than cuda:%d", d->index);
 	return ZCC_OK;
 }
 
@@ -99,7 +99,7 @@ static zcc_status accept(const zcci_cuda_device *d, const shared *in, void *base
 	void *whole_base;
 	int64_t whole;
 	if (zcci_cuda_range(base, &whole_base, &whole) && (in->offset_bytes > whole || in->bytes > whole - in->offset_bytes))
-		return zcci_fail(error, ZCC_EINVAL, 0, "device import", "the handle names %lld bytes at %lld of an allocation of %lld",
+		return zcci_fail(error, ZCC_EFORMAT, 0, "device import", "the handle names %lld bytes at %lld of an allocation of %lld",
 		                 (long long)in->bytes, (long long)in->offset_bytes, (long long)whole);
 	zcci_cuda_block block = {.data = (char *)base + in->offset_bytes, .bytes = in->bytes, .base = base, .index = d->index,
 	                         .place = ZCC_AT_DEVICE, .imported = true};
