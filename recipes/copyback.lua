@@ -7,6 +7,8 @@ local misuse = zcc.error.misuse
 
 -- A model is cut into sub-groups of at most so many elements, and into no fewer than so many.
 local SUB_GROUP_ELEMS, SUB_GROUPS = 1e8, 20
+-- More of a rank are a slip of the keyboard, and would be a hundred thousand sub-groups.
+local MOST_ELEMS = 1e13
 local TIMES = 3
 local WINDOW_BYTES = 4 * 2^20
 -- Casts and copies that are timed alone go through a buffer that stays in a cache, as parts of the staging buffers do.
@@ -53,6 +55,9 @@ local function sub_groups(elems)
 	local total = 0
 	for _, n in ipairs(elems) do
 		total = total + n
+	end
+	if total > MOST_ELEMS then
+		misuse("%.0f parameters of a rank; at most %.0f are copied", total, MOST_ELEMS)
 	end
 	local most, groups = math.min(SUB_GROUP_ELEMS, math.ceil(total / SUB_GROUPS)), {}
 	while total > 0 do

@@ -103,6 +103,7 @@ describe("recipes/copyback.lua", function()
 			["--elems 5 --shapes demo"] = "one or the other",
 			["--shapes nowhere.json"] = "nowhere.json",
 			["--ratio 2"] = "--ratio: 2 is more than 1",
+			["--elems 9007199254740992"] = "9007199254740992 parameters of a rank; at most 10000000000000",
 			["--elems 10 --device nothing"] = "nothing",
 		} do
 			local status, _, err = shell(("%s recipes/copyback.lua %s"):format(program, arguments))
