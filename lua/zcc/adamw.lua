@@ -5,6 +5,7 @@
 --         grad_dtype = "BF16", out = weights }
 --     optimizer:step(lr)
 
+local device = require "zcc.device"
 local fault = require "zcc.error"
 local object = require "zcc.object"
 local options = require "zcc.options"
@@ -14,7 +15,7 @@ local ffi, lib = zffi.ffi, zffi.lib
 
 local M = {}
 
-local AdamW = object.class("optimizer", lib.zcc_adamw_destroy)
+local AdamW = object.class("optimizer", function() end)
 
 local create_options = {
 	beta1 = { type = "number", default = 0.9 }, beta2 = { type = "number", default = 0.999 },
@@ -24,6 +25,7 @@ local create_options = {
 
 --- options: beta1, beta2, eps, weight_decay; device, whose memory is then refused by name.
 function M.create(given)
+	device.bury_dead()
 	local opts = options.check(create_options, given, "adamw")
 	local raw, out, err = ffi.new("zcc_adamw_options"), ffi.new("zcc_adamw *[1]"), zffi.new_error()
 	lib.zcc_adamw_options_init(raw)
@@ -32,7 +34,14 @@ function M.create(given)
 	end
 	raw.device = opts.device and opts.device:pointer()
 	zffi.check(lib.zcc_adamw_create(raw, out, err), err)
-	return object.wrap(AdamW, out[0], { opts.device })
+	-- What the engine steps; alive as long as the optimizer.
+	local held = {}
+	local self = device.own(AdamW, out[0], { opts.device }, function(dead)
+		lib.zcc_adamw_destroy(dead)
+		object.let_go_all(held)
+	end)
+	self.held = held
+	return self
 end
 
 local buffer, offset = { type = "table", required = true }, { type = "bytes", default = 0 }
@@ -47,26 +56,27 @@ local add_options = {
 }
 
 --- A parameter: buffers of host memory (master, exp_avg, exp_avg_sq in F32, grad, and out for the rounded master, or
---- none), each from an offset in bytes (grad_offset, …). They live as long as the optimizer. weight_decay is that of
---- create where left out.
+--- none), each from an offset in bytes (grad_offset, …). They live as long as the optimizer, and are not closed before
+--- it. weight_decay is that of create where left out.
 function AdamW:add(given)
 	local opts = options.check(add_options, given, "adamw:add")
 	local raw, err = ffi.new("zcc_adamw_buffer"), zffi.new_error()
 	lib.zcc_adamw_buffer_init(raw)
-	raw.name, raw.elems = opts.name, opts.elems
+	raw.name, raw.elems = zffi.text(opts.name, "a name"), opts.elems
 	raw.grad_dtype, raw.out_dtype = lib.zcc_dtype_parse(opts.grad_dtype), lib.zcc_dtype_parse(opts.out_dtype)
 	raw.weight_decay = opts.weight_decay or raw.weight_decay
 	local bytes = { master = 4, exp_avg = 4, exp_avg_sq = 4, grad = lib.zcc_dtype_bytes(raw.grad_dtype),
 		out = lib.zcc_dtype_bytes(raw.out_dtype) }
 	for part, width in pairs(bytes) do
 		if opts[part] then
+			object.expect_holdable(opts[part], "adamw:add: " .. part)
 			raw[part] = opts[part]:at(opts[part .. "_offset"], opts.elems * width)
 		end
 	end
 	zffi.check(lib.zcc_adamw_add(self:pointer(), raw, nil, err), err)
 	for part in pairs(bytes) do
 		if opts[part] then
-			self.pins[opts[part]] = true
+			object.hold_once(self.held, opts[part], ("it is %s of '%s' in an optimizer"):format(part, opts.name))
 		end
 	end
 end

@@ -67,7 +67,7 @@ local Event = object.class("event", lib.zcc_event_destroy)
 
 --- "host", "late:host,shuffle=7", "cuda:0"; nil takes $ZCC_DEVICE, else the host.
 function M.open(name)
-	return object.wrap(Device, made_by("zcc_device *", lib.zcc_device_open, name))
+	return object.wrap(Device, made_by("zcc_device *", lib.zcc_device_open, name and zffi.text(name, "a device")))
 end
 
 --- { { name =, about = }, … }: what this machine has, and why it has not what it could have.
@@ -134,15 +134,7 @@ end
 
 -- ---- buffers ----
 
-local function at(self, offset_bytes, bytes)
-	if offset_bytes < 0 or bytes < 0 or offset_bytes + bytes > self.bytes then
-		fault.raise("ZCC_EINVAL", "%.0f bytes at %.0f of a %s of %.0f", bytes, offset_bytes, self.kind, self.bytes)
-	end
-	return ffi.cast("char *", self:pointer()) + offset_bytes
-end
-
---- The address of a range within it, for calls into the engine.
-Buffer.at, Pinned.at = at, at
+Buffer.at, Pinned.at = object.at, object.at
 
 --- What is there now, as a string: all of it, or so many bytes from an offset.
 function Pinned:read(offset, bytes)
@@ -187,6 +179,7 @@ end
 
 --- Keeps an object that holds operands alive until the stream has been waited for.
 function Stream:keep(holder)
+	self:pointer()
 	self.flight.buffers[holder] = true
 end
 
@@ -222,9 +215,9 @@ local function count(value, what)
 end
 
 local function dtype(name)
-	local number = lib.zcc_dtype_parse(name)
+	local number = lib.zcc_dtype_parse(zffi.text(name, "a dtype"))
 	if number == 0 then
-		fault.raise("ZCC_EINVAL", "no dtype is named %s", tostring(name))
+		fault.raise("ZCC_EINVAL", "no dtype is named %s", name)
 	end
 	return number, lib.zcc_dtype_bytes(number)
 end

@@ -9,6 +9,7 @@
 --
 -- Buffers are those of zcc.store and zcc.device. Averages in device memory need the stream that the work goes to.
 
+local device = require "zcc.device"
 local fault = require "zcc.error"
 local object = require "zcc.object"
 local options = require "zcc.options"
@@ -22,7 +23,7 @@ local M = {}
 --- The saved array of the two counters, I64: calls and updates.
 M.COUNTERS = "zcc.ema.counters"
 
-local Ema = object.class("EMA", lib.zcc_ema_destroy)
+local Ema = object.class("EMA", function() end)
 
 local places = { pageable = lib.ZCC_AT_PAGEABLE, pinned = lib.ZCC_AT_PINNED, device = lib.ZCC_AT_DEVICE }
 local place_names = { "pageable", "pinned", "device" }
@@ -34,13 +35,19 @@ local create_options = {
 
 --- options: device (tells where a buffer is), interval (every so many calls of update update).
 function M.create(given)
+	device.bury_dead()
 	local opts = options.check(create_options, given, "ema")
 	local raw, out, err = ffi.new("zcc_ema_options"), ffi.new("zcc_ema *[1]"), zffi.new_error()
 	lib.zcc_ema_options_init(raw)
 	raw.device, raw.interval = opts.device:pointer(), opts.interval
 	zffi.check(lib.zcc_ema_create(raw, out, err), err)
-	local self = object.wrap(Ema, out[0], { opts.device })
-	self.list = {}
+	-- What the engine averages; alive as long as the EMA.
+	local held = {}
+	local self = device.own(Ema, out[0], { opts.device }, function(dead)
+		lib.zcc_ema_destroy(dead)
+		object.let_go_all(held)
+	end)
+	self.held, self.list = held, {}
 	return self
 end
 
@@ -54,12 +61,12 @@ end
 --- Another decay for the updates to come.
 function Ema:set_decay(group, decay)
 	local err = zffi.new_error()
-	zffi.check(lib.zcc_ema_set_decay(self:pointer(), group, decay, err), err)
+	zffi.check(lib.zcc_ema_set_decay(self:pointer(), zffi.int32(group, "group"), decay, err), err)
 end
 
 local place = { type = "choice", choices = place_names }
 local add_options = {
-	name = { type = "string", required = true }, group = { type = "integer", required = true, min = 0 },
+	name = { type = "string", required = true }, group = { type = "integer", required = true, min = 0, max = 2^31 - 1 },
 	ema = { type = "table", required = true }, ema_dtype = { type = "string", default = "F32" },
 	ema_offset = { type = "bytes", default = 0 }, ema_place = place,
 	param = { type = "table", required = true }, param_dtype = { type = "string", default = "F32" },
@@ -98,20 +105,26 @@ end
 
 --- A parameter and its average: buffers, offsets in bytes, elems or shape. ema_place and param_place ("pageable",
 --- "pinned", "device") declare where they are; left out, they stay where they are found now. Both buffers live as long
---- as the EMA.
+--- as the EMA, and are not closed before it.
 function Ema:add(given)
 	local opts = options.check(add_options, given, "ema:add")
+	if opts.name == M.COUNTERS then
+		fault.raise("ZCC_EINVAL", "ema:add: the name '%s' is that of the saved counters", opts.name)
+	end
 	local elems = count(opts)
 	local raw, err = ffi.new("zcc_ema_buffer"), zffi.new_error()
+	object.expect_holdable(opts.ema, "ema:add: ema")
+	object.expect_holdable(opts.param, "ema:add: param")
 	lib.zcc_ema_buffer_init(raw)
-	raw.name, raw.group, raw.elems = opts.name, opts.group, elems
+	raw.name, raw.group, raw.elems = zffi.text(opts.name, "a name"), opts.group, elems
 	raw.ema_dtype, raw.param_dtype = dtype(opts.ema_dtype), dtype(opts.param_dtype)
 	raw.ema = opts.ema:at(opts.ema_offset, elems * lib.zcc_dtype_bytes(raw.ema_dtype))
 	raw.param = opts.param:at(opts.param_offset, elems * lib.zcc_dtype_bytes(raw.param_dtype))
 	raw.ema_place = opts.ema_place and places[opts.ema_place] or 0
 	raw.param_place = opts.param_place and places[opts.param_place] or 0
 	zffi.check(lib.zcc_ema_add(self:pointer(), raw, nil, err), err)
-	self.pins[opts.ema], self.pins[opts.param] = true, true
+	object.hold_once(self.held, opts.ema, ("it is averaged as '%s'"):format(opts.name))
+	object.hold_once(self.held, opts.param, ("it is averaged as '%s'"):format(opts.name))
 	self.list[#self.list + 1] = { name = opts.name, dtype = "F32", shape = opts.shape or { elems }, elems = elems }
 end
 
@@ -146,7 +159,8 @@ end
 --- Takes up saved counters.
 function Ema:resume(calls, updates)
 	local err = zffi.new_error()
-	zffi.check(lib.zcc_ema_resume(self:pointer(), calls, updates, err), err)
+	zffi.check(lib.zcc_ema_resume(self:pointer(), zffi.integer(calls, "calls"), zffi.integer(updates, "updates"), err),
+		err)
 end
 
 -- ---- state ----
@@ -157,29 +171,30 @@ function Ema:arrays()
 	return self.list
 end
 
+local function array_at(self, i)
+	local array = self:arrays()[i]
+	if not array then
+		fault.raise("ZCC_EINVAL", "average %s; there are %d, counted from 1", tostring(i), #self.list)
+	end
+	return array
+end
+
 --- A copy of average number i in a new buffer of zcc.store.
 function Ema:read(i, stream)
-	local buffer, err = store.buffer(4 * self.list[i].elems), zffi.new_error()
+	local buffer, err = store.buffer(4 * array_at(self, i).elems), zffi.new_error()
 	zffi.check(lib.zcc_ema_read(self:pointer(), i - 1, buffer:pointer(), buffer.bytes, on(self, stream), err), err)
 	return buffer
 end
 
 --- Sets average number i to the floats of a buffer in host memory.
 function Ema:write(i, buffer, stream)
+	array_at(self, i)
 	local err = zffi.new_error()
 	zffi.check(lib.zcc_ema_write(self:pointer(), i - 1, buffer:pointer(), buffer.bytes, on(self, stream), err), err)
 end
 
---- A new safetensors file of all averages by name, and the counters. It is not synced; a folder of
---- zcc.store.begin_folder is.
-function Ema:save(path, stream)
-	local header = store.safetensors_writer()
-	header:metadata("format", "pt")
-	for _, array in ipairs(self:arrays()) do
-		header:add(array.name, array.dtype, array.shape)
-	end
-	header:add(M.COUNTERS, "I64", { 2 })
-	header:finish(path)
+-- Into a file that has its header.
+local function write_all(self, path, stream)
 	local placed, file = store.open_safetensors(path), store.open_file_for_writing(path)
 	for i, array in ipairs(self.list) do
 		local buffer = self:read(i, stream)
@@ -195,14 +210,33 @@ function Ema:save(path, stream)
 	placed:close()
 end
 
-local function expect(file, name, kind, elems, bytes)
+--- A new safetensors file of all averages by name, and the counters. It is not synced; a folder of
+--- zcc.store.begin_folder is. There is none where this fails.
+function Ema:save(path, stream)
+	local header = store.safetensors_writer()
+	header:metadata("format", "pt")
+	for _, array in ipairs(self:arrays()) do
+		header:add(array.name, array.dtype, array.shape)
+	end
+	header:add(M.COUNTERS, "I64", { 2 })
+	header:finish(path)
+	local ok, why = pcall(write_all, self, path, stream)
+	if not ok then
+		os.remove(path)
+		error(why, 0)
+	end
+end
+
+local function expect(file, name, kind, shape)
 	local tensor = file:find(name)
 	local path = file:file():path()
 	if not tensor then
 		fault.raise("ZCC_EFORMAT", "%s holds no %s", path, name)
-	elseif tensor.dtype ~= kind or tensor.bytes ~= elems * bytes then
-		fault.raise("ZCC_EFORMAT", "%s holds %s as %s of %.0f bytes, the EMA has %s of %.0f", path, name, tensor.dtype,
-			tensor.bytes, kind, elems * bytes)
+	end
+	local found, wanted = table.concat(tensor.shape, ", "), table.concat(shape, ", ")
+	if tensor.dtype ~= kind or found ~= wanted then
+		fault.raise("ZCC_EFORMAT", "%s holds %s as %s [%s], the EMA has %s [%s]", path, name, tensor.dtype, found, kind,
+			wanted)
 	end
 	return tensor
 end
@@ -212,9 +246,9 @@ end
 function Ema:load(path, stream)
 	local file = store.open_safetensors(path)
 	for _, array in ipairs(self:arrays()) do
-		expect(file, array.name, "F32", array.elems, 4)
+		expect(file, array.name, "F32", array.shape)
 	end
-	local saved = expect(file, M.COUNTERS, "I64", 2, 8)
+	local saved = expect(file, M.COUNTERS, "I64", { 2 })
 	if #file:tensors() ~= #self.list + 1 then
 		fault.raise("ZCC_EFORMAT", "%s holds %d averages, the EMA has %d", path, #file:tensors() - 1, #self.list)
 	end

@@ -62,6 +62,23 @@ function M.integer(value, what)
 	return ffi.cast("int64_t", value)
 end
 
+--- A Lua string as a `const char *` that has to be there and ends in its only NUL.
+function M.text(value, what)
+	if type(value) ~= "string" or value:find("\0", 1, true) then
+		fault.raise("ZCC_EINVAL", "%s must be a string without NUL, found %s", what,
+			type(value) == "string" and ("%q"):format(value) or tostring(value))
+	end
+	return value
+end
+
+--- A Lua number as an int32_t; refuses what is none.
+function M.int32(value, what)
+	if type(value) ~= "number" or value % 1 ~= 0 or value >= 2^31 or value < -2^31 then
+		fault.raise("ZCC_EINVAL", "%s must be a whole number from -2^31 to 2^31 - 1, found %s", what, tostring(value))
+	end
+	return value
+end
+
 --- A 64-bit digest as 16 hex digits, and back.
 function M.hex(value)
 	value = ffi.cast("uint64_t", value)

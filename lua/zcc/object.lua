@@ -56,6 +56,28 @@ function Base:let_go()
 	end
 end
 
+--- Refuses what cannot be held, as memory that an offload queue lends out.
+function M.expect_holdable(object, what)
+	if type(object) ~= "table" or not object.hold then
+		fault.raise("ZCC_EINVAL", "%s must be a buffer, found a %s", what,
+			type(object) == "table" and object.kind or type(object))
+	end
+end
+
+--- Buffers that the engine uses by itself, each held once in a set, and let go all together.
+function M.hold_once(held, buffer, why)
+	if not held[buffer] then
+		buffer:hold(why)
+		held[buffer] = true
+	end
+end
+function M.let_go_all(held)
+	for buffer in pairs(held) do
+		held[buffer] = nil
+		buffer:let_go()
+	end
+end
+
 --- A class: `kind` names it in messages ("layout"), `destroy` is the engine's function that drops the reference.
 function M.class(kind, destroy)
 	local class = { kind = kind, destroy = destroy }
@@ -73,6 +95,25 @@ end
 function M.wrap(class, handle, pins)
 	local owned = ffi.gc(handle, class.destroy)
 	return setmetatable({ handle = owned, pins = pins, finalizer = class.destroy }, class)
+end
+
+-- NaN and infinities are none.
+local function is_count(value)
+	return type(value) == "number" and value % 1 == 0 and value >= 0
+end
+
+local function show(value)
+	return is_count(value) and ("%.0f"):format(value) or tostring(value)
+end
+
+--- The method at(offset_bytes, bytes) of objects that are memory of `bytes`: the address of a range within it, for
+--- calls into the engine.
+function M.at(self, offset_bytes, bytes)
+	if not (is_count(offset_bytes) and is_count(bytes) and offset_bytes + bytes <= self.bytes) then
+		fault.raise("ZCC_EINVAL", "%s bytes at %s of a %s of %.0f", show(bytes), show(offset_bytes), self.kind,
+			self.bytes)
+	end
+	return zffi.ffi.cast("char *", self:pointer()) + offset_bytes
 end
 
 return M

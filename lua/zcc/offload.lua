@@ -95,13 +95,18 @@ local NUMBERS = 2 ^ 24
 --- Registers `bytes` of a buffer from an offset (all of it by default) and gives its handle. The same name again: the
 --- buffer was re-allocated, and the old handle is stale from then on.
 function Queue:register(name, buffer, offset, bytes)
+	object.expect_holdable(buffer, "offload: what is registered")
 	offset = offset or 0
 	bytes = bytes or buffer.bytes - offset
-	local data = bytes > 0 and buffer:at(offset, bytes) or nil
-	zffi.check(lib.zcc_offload_register(self:pointer(), name, data, bytes, out, err), err)
+	local queue, data = self:pointer(), buffer:at(offset, bytes)
+	buffer:hold(("it is registered for offload as '%s'"):format(zffi.text(name, "a name")))
+	local status = lib.zcc_offload_register(queue, name, data, bytes, out, err)
+	if status ~= lib.ZCC_OK then
+		buffer:let_go()
+		zffi.check(status, err)
+	end
 	local handle = zffi.number(out[0], "a handle")
 	local old = self.registered[handle % NUMBERS]
-	buffer:hold(("it is registered for offload as '%s'"):format(name))
 	self.registered[handle % NUMBERS] = buffer
 	if old then
 		old:let_go()
@@ -127,9 +132,9 @@ local function regions_of(self, list)
 	for i = 1, #list do
 		local item, region = list[i], regions[i - 1]
 		if type(item) == "number" then
-			region.handle, region.offset_bytes, region.bytes = item, 0, -1
+			region.handle, region.offset_bytes, region.bytes = zffi.integer(item, "a handle"), 0, -1
 		elseif type(item) == "table" and type(item.handle) == "number" then
-			region.handle = item.handle
+			region.handle = zffi.integer(item.handle, "a handle")
 			region.offset_bytes = zffi.integer(item.offset or 0, "offset")
 			region.bytes = zffi.integer(item.bytes or -1, "bytes")
 		else

@@ -20,7 +20,7 @@ end
 
 --- Bytes of one element of a dtype by its name ("BF16"); nil for a name that is none.
 function M.dtype_bytes(name)
-	local bytes = lib.zcc_dtype_bytes(lib.zcc_dtype_parse(name))
+	local bytes = lib.zcc_dtype_bytes(lib.zcc_dtype_parse(zffi.text(name, "a dtype")))
 	return bytes > 0 and bytes or nil
 end
 
@@ -31,7 +31,7 @@ local Buffer = object.class("buffer", function() end)
 --- Zeroed memory of this process. It lives as long as something refers to it.
 function M.buffer(bytes)
 	local data, err = ffi.new("void *[1]"), zffi.new_error()
-	zffi.check(lib.zcc_memory_create(bytes, data, err), err)
+	zffi.check(lib.zcc_memory_create(zffi.integer(bytes, "bytes"), data, err), err)
 	local class = setmetatable({ destroy = function(pointer) lib.zcc_memory_destroy(pointer, bytes) end },
 		{ __index = Buffer })
 	class.__index = class
@@ -40,13 +40,7 @@ function M.buffer(bytes)
 	return buffer
 end
 
---- The address of a range within it, for calls into the engine.
-function Buffer:at(offset_bytes, bytes)
-	if offset_bytes < 0 or bytes < 0 or offset_bytes + bytes > self.bytes then
-		fault.raise("ZCC_EINVAL", "%.0f bytes at %.0f of a buffer of %.0f", bytes, offset_bytes, self.bytes)
-	end
-	return ffi.cast("char *", self:pointer()) + offset_bytes
-end
+Buffer.at = object.at
 
 --- Pseudo-random bytes that depend on the seed alone.
 function Buffer:fill_random(seed)
@@ -81,12 +75,12 @@ local File = object.class("file", lib.zcc_file_close)
 
 --- An existing file, for reading.
 function M.open_file(path)
-	return object.wrap(File, opened("zcc_file", lib.zcc_file_open, path))
+	return object.wrap(File, opened("zcc_file", lib.zcc_file_open, zffi.text(path, "a path")))
 end
 
 --- An existing file, for reading and writing.
 function M.open_file_for_writing(path)
-	return object.wrap(File, opened("zcc_file", lib.zcc_file_open_write, path))
+	return object.wrap(File, opened("zcc_file", lib.zcc_file_open_write, zffi.text(path, "a path")))
 end
 
 function File:bytes()
@@ -136,7 +130,7 @@ local COPY_BYTES = 8388608
 function M.copy_file(from, to)
 	local source = M.open_file(from)
 	local bytes = source:bytes()
-	local target = object.wrap(File, opened("zcc_file", lib.zcc_file_create, to, bytes))
+	local target = object.wrap(File, opened("zcc_file", lib.zcc_file_create, zffi.text(to, "a path"), bytes))
 	local at = 0
 	while at < bytes do
 		local buffer = M.buffer(math.min(COPY_BYTES, bytes - at))
@@ -170,7 +164,7 @@ end
 
 --- A file with its header read and checked.
 function M.open_safetensors(path)
-	return object.wrap(Safetensors, opened("zcc_safetensors", lib.zcc_safetensors_open, path))
+	return object.wrap(Safetensors, opened("zcc_safetensors", lib.zcc_safetensors_open, zffi.text(path, "a path")))
 end
 
 --- { name, dtype, shape, offset (from the start of the file), bytes } of every tensor, in the order of their bytes.
@@ -186,7 +180,7 @@ end
 
 --- The tensor with that name, or nil.
 function Safetensors:find(name)
-	local index = lib.zcc_safetensors_find(self:pointer(), name)
+	local index = lib.zcc_safetensors_find(self:pointer(), zffi.text(name, "a name"))
 	return index >= 0 and self:tensors()[index + 1] or nil
 end
 
@@ -230,18 +224,20 @@ function SafetensorsWriter:add(name, dtype, shape)
 	for axis, extent in ipairs(shape) do
 		extents[axis - 1] = zffi.integer(extent, "an extent of " .. name)
 	end
-	zffi.check(lib.zcc_safetensors_writer_add(self:pointer(), name, lib.zcc_dtype_parse(dtype), #shape, extents, err), err)
+	zffi.check(lib.zcc_safetensors_writer_add(self:pointer(), zffi.text(name, "a name"),
+		lib.zcc_dtype_parse(zffi.text(dtype, "a dtype")), #shape, extents, err), err)
 end
 
 function SafetensorsWriter:metadata(key, value)
 	local err = zffi.new_error()
-	zffi.check(lib.zcc_safetensors_writer_metadata(self:pointer(), key, value, err), err)
+	zffi.check(lib.zcc_safetensors_writer_metadata(self:pointer(), zffi.text(key, "a key"), zffi.text(value, "a value"),
+		err), err)
 end
 
 --- Creates the file, data bytes zero, and closes the writer.
 function SafetensorsWriter:finish(path)
 	local err = zffi.new_error()
-	zffi.check(lib.zcc_safetensors_writer_finish(self:pointer(), path, err), err)
+	zffi.check(lib.zcc_safetensors_writer_finish(self:pointer(), zffi.text(path, "a path"), err), err)
 	self:close()
 end
 
@@ -252,7 +248,7 @@ local Folder = object.class("folder", lib.zcc_folder_close)
 --- Makes PATH.tmp.<nonce>, to be published as PATH. `replace`: PATH may hold something, which goes away at
 --- publication.
 function M.begin_folder(path, replace)
-	return object.wrap(Folder, opened("zcc_folder", lib.zcc_folder_begin, path, replace and 1 or 0))
+	return object.wrap(Folder, opened("zcc_folder", lib.zcc_folder_begin, zffi.text(path, "a path"), replace and 1 or 0))
 end
 
 --- The temporary path.
@@ -277,21 +273,21 @@ local kinds = { [0] = "nothing", "file", "folder", "other" }
 --- "nothing", "file", "folder" or "other".
 function M.path_kind(path)
 	local kind, err = ffi.new("int32_t[1]"), zffi.new_error()
-	zffi.check(lib.zcc_path_kind(path, kind, err), err)
+	zffi.check(lib.zcc_path_kind(zffi.text(path, "a path"), kind, err), err)
 	return kinds[kind[0]]
 end
 
 --- Whether a path lies in a folder or deeper.
 function M.is_below(path, folder)
 	local below, err = ffi.new("int32_t[1]"), zffi.new_error()
-	zffi.check(lib.zcc_path_below(path, folder, below, err), err)
+	zffi.check(lib.zcc_path_below(zffi.text(path, "a path"), zffi.text(folder, "a folder"), below, err), err)
 	return below[0] == 1
 end
 
 --- The names in a folder, sorted bytewise.
 function M.list(path)
 	local names, count, err = ffi.new("char *[1]"), ffi.new("int32_t[1]"), zffi.new_error()
-	zffi.check(lib.zcc_path_list(path, names, count, err), err)
+	zffi.check(lib.zcc_path_list(zffi.text(path, "a path"), names, count, err), err)
 	local list, at = {}, names[0]
 	for i = 1, count[0] do
 		list[i] = ffi.string(at)

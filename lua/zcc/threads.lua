@@ -14,7 +14,7 @@ end
 --- 1 = the calling thread alone.
 function M.set(threads)
 	local err = zffi.new_error()
-	zffi.check(lib.zcc_threads_set(threads, err), err)
+	zffi.check(lib.zcc_threads_set(zffi.int32(threads, "threads"), err), err)
 end
 
 return M

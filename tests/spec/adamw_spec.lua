@@ -91,6 +91,19 @@ describe("adamw", function()
 		optimizer:add(w)
 	end)
 
+	it("its_buffers_are_not_closed_before_it", function()
+		local optimizer, w = adamw.create(), param(10)
+		optimizer:add(w)
+		for _, part in ipairs { "master", "exp_avg", "exp_avg_sq", "grad" } do
+			local ok, why = pcall(w[part].close, w[part])
+			assert.is_false(ok)
+			assert.are.equal("ZCC_EBUSY", why.status)
+		end
+		optimizer:step(0.1)
+		optimizer:close()
+		w.master:close()
+	end)
+
 	it("buffers_live_as_long_as_the_optimizer", function()
 		local optimizer, w = adamw.create(), param(10)
 		local weak = setmetatable({ w.master }, { __mode = "v" })

@@ -151,6 +151,37 @@ for _, name in ipairs{ "host", "late:host,lazy", "late:host,eager", ("late:host,
 			assert.is_truthy(why:find("1125899906842624 bytes asked for", 1, true))
 		end)
 
+		it("refuses_what_is_no_offset_size_or_name", function()
+			local pinned, memory, ordinary, nan = d:pinned(16), d:malloc(16), store.buffer(16), 0 / 0
+			for _, bad in ipairs { nan, -1, 0.5, 1 / 0, 17, 2^60, "1" } do
+				for _, buffer in ipairs { pinned, memory, ordinary } do
+					assert.are.equal("ZCC_EINVAL", (status_of(buffer.at, buffer, bad, 0)))
+					assert.are.equal("ZCC_EINVAL", (status_of(buffer.at, buffer, 0, bad)))
+				end
+				assert.are.equal("ZCC_EINVAL", (status_of(pinned.read, pinned, 0, bad)))
+			end
+			local status, why = status_of(pinned.read, pinned, nan, 5)
+			assert.are.equal("ZCC_EINVAL", status)
+			assert.is_truthy(why:match("^5 bytes at %-?nan of a pinned buffer of 16$"), why)
+			assert.are.equal("ZCC_EINVAL", (status_of(pinned.write, pinned, "abc", nan)))
+			assert.are.equal("ZCC_EINVAL", (status_of(s.cast, s, memory, nil, pinned, "F32", 1)))
+			assert.are.equal("ZCC_EINVAL", (status_of(s.cast, s, memory, "F32\0", pinned, "F32", 1)))
+			assert.are.equal("ZCC_EINVAL", (status_of(device.open, name .. "\0x")))
+			for _, bad in ipairs { nan, -1, 0.5, "x" } do
+				assert.are.equal("ZCC_EINVAL", (status_of(store.buffer, bad)))
+			end
+		end)
+
+		it("a_closed_stream_says_so", function()
+			local closed = d:stream()
+			closed:close()
+			for _, use in ipairs { "wait", "test", "keep" } do
+				local status, why = status_of(closed[use], closed, {})
+				assert.are.equal("ZCC_EINVAL", status)
+				assert.are.equal("this stream is closed", why)
+			end
+		end)
+
 		it("keeps_the_buffers_of_work_in_flight_whatever_the_collector_does", function()
 			local result = d:pinned(64 * 100)
 			for i = 1, 100 do

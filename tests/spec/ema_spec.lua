@@ -126,6 +126,15 @@ for _, name in ipairs { "host", "late:host,lazy", "late:host,eager", ("late:host
 			assert.are.equal("\2\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0", bytes_of(counters))
 		end)
 
+		it("a_save_that_fails_leaves_no_file", function()
+			local averages = training()
+			local status, message = fault_of(averages.save, averages, path)
+			assert.are.equal("ZCC_EINVAL", status)
+			assert.truthy(message:find("no stream", 1, true), message)
+			assert.is_nil(io.open(path))
+			averages:save(path, s)
+		end)
+
 		it("an_average_in_flight_outlives_its_object", function()
 			local averages = training()
 			averages:update(s)
@@ -232,7 +241,8 @@ describe("ema on the host", function()
 			assert.are.equal(values, bytes_of(other:read(1)))
 		end
 		refused(single{ name = "v" }, "holds no v")
-		refused(single{ elems = 9 }, "holds w as F32 of 40 bytes, the EMA has F32 of 36")
+		refused(single{ elems = 9 }, "holds w as F32 [10], the EMA has F32 [9]")
+		refused(single{ shape = { 2, 5 } }, "holds w as F32 [10], the EMA has F32 [2, 5]")
 		local two = single{ elems = 10 }
 		two:add{ name = "u", group = 0, ema = store.buffer(4), param = store.buffer(4), elems = 1 }
 		assert.are.equal("ZCC_EEXIST", (fault_of(two.save, two, path)))
@@ -241,6 +251,63 @@ describe("ema on the host", function()
 		refused(averages, "holds 2 averages, the EMA has 1")
 		assert.are.equal(before, bytes_of(given.ema))
 		os.remove(path)
+	end)
+
+	it("its_buffers_are_not_closed_before_it", function()
+		local averages, given = single()
+		for _, part in ipairs { "ema", "param" } do
+			local status, message = fault_of(given[part].close, given[part])
+			assert.are.equal("ZCC_EBUSY", status)
+			assert.are.equal("this buffer may not be closed: it is averaged as 'w'", message)
+		end
+		averages:update()
+		averages:close()
+		given.ema:close()
+		given.param:close()
+	end)
+
+	it("collected_without_being_closed_lets_its_buffers_go", function()
+		local weak = setmetatable({}, { __mode = "v" })
+		do
+			local averages, given = single()
+			averages:update()
+			weak[1], weak[2] = given.ema, given.param
+		end
+		collectgarbage()
+		collectgarbage()
+		ema.create{ device = d }:close()
+		collectgarbage()
+		collectgarbage()
+		assert.is_nil(weak[1])
+		assert.is_nil(weak[2])
+	end)
+
+	it("numbers_and_names_that_are_none_are_refused", function()
+		local averages, given = single()
+		local before = bytes_of(given.ema)
+		for _, bad in ipairs { 2^32, 0 / 0, 0.5, -1, "0" } do
+			assert.are.equal("ZCC_EINVAL", (fault_of(averages.set_decay, averages, bad, 0.25)))
+			assert.are.equal("ZCC_EINVAL", (fault_of(averages.read, averages, bad)))
+			assert.are.equal("ZCC_EINVAL", (fault_of(averages.write, averages, bad, store.buffer(40))))
+			assert.are.equal("ZCC_EINVAL", (fault_of(single, { group = bad })))
+		end
+		for _, bad in ipairs { 1.5, 0 / 0, 1e300, -1 } do
+			assert.are.equal("ZCC_EINVAL", (fault_of(averages.resume, averages, bad, 0)))
+		end
+		assert.are.equal("ZCC_EINVAL", (fault_of(single, { name = "a\0b" })))
+		local _, message = fault_of(single, { name = ema.COUNTERS })
+		assert.truthy(message:find("saved counters", 1, true), message)
+		for _, bad in ipairs { false, "a\0b", 5 } do
+			assert.are.equal("ZCC_EINVAL", (fault_of(averages.save, averages, bad or nil)))
+			assert.are.equal("ZCC_EINVAL", (fault_of(averages.load, averages, bad or nil)))
+		end
+		for _, bad in ipairs { 2^32 + 1, 0 / 0, 1.5, "2" } do
+			assert.are.equal("ZCC_EINVAL", (fault_of(threads.set, bad)))
+		end
+		local elsewhere = d:malloc(40)
+		_, message = fault_of(averages.write, averages, 1, elsewhere)
+		assert.truthy(message:find("'w' is in device memory", 1, true), message)
+		assert.are.equal(before, bytes_of(given.ema))
 	end)
 
 	it("is_closed_once_and_says_so", function()

@@ -114,6 +114,30 @@ for _, name in ipairs{ "host", "late:host,lazy", "late:host,eager", ("late:host,
 			c:close()
 		end)
 
+		it("registers_nothing_of_what_it_refuses", function()
+			open()
+			local a, gone = memory(64), memory(64)
+			local handle = queue:register("a", a)
+			gone:close()
+			local landed = queue:defer(1, { handle })
+			queue:wait(landed)
+			local lent = queue:get(landed, 1)
+			for _, bad in ipairs { { gone }, { gone, 0, 0 }, { lent }, { {} }, { a, 0 / 0, 4 }, { a, 0, 0 / 0 }, { a, 0.5, 4 },
+				{ a, 0, 2.5 }, { a, 0, -5 }, { a, 65, 0 } } do
+				assert.are.equal("ZCC_EINVAL", (status_of(queue.register, queue, "a", unpack(bad))))
+			end
+			assert.are.equal("ZCC_EINVAL", (status_of(queue.register, queue, nil, a)))
+			assert.are.equal("ZCC_EINVAL", (status_of(queue.register, queue, "a\0b", a)))
+			for _, bad in ipairs { handle + 0.5, 0 / 0, 1e300 } do
+				assert.are.equal("ZCC_EINVAL", (status_of(queue.defer, queue, 2, { bad })))
+				assert.are.equal("ZCC_EINVAL", (status_of(queue.defer, queue, 2, { { handle = bad } })))
+			end
+			-- Still the first registration, and held once.
+			queue:wait(queue:defer(2, { handle }))
+			queue:unregister(handle)
+			a:close()
+		end)
+
 		it("names_a_buffer_reallocated_between_defer_and_flush", function()
 			open()
 			local old = memory(1000)
