@@ -52,7 +52,8 @@ describe("recipes/ema.lua", function()
 	end)
 
 	it("misuse_ends_with_status_2", function()
-		for _, arguments in ipairs { "--decay 1", "--interval 0", "--elems 5 --shapes demo", "--dtype f16" } do
+		for _, arguments in ipairs { "--decay 1", "--interval 0", "--interval 2147483648",
+			"--threads 257", "--elems 5 --shapes demo", "--dtype f16" } do
 			local status, _, err = shell(("%s recipes/ema.lua %s"):format(program, arguments))
 			assert.are.equal(2, status, arguments)
 			assert.is_truthy(err:find(arguments:match("^%-%-%a+"), 1, true), err)
