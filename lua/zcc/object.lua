@@ -64,16 +64,18 @@ function M.expect_holdable(object, what)
 	end
 end
 
---- Buffers that the engine uses by itself, each held once in a set, and let go all together.
+--- Buffers that the engine uses by itself, each held once in a list, and let go all together.
 function M.hold_once(held, buffer, why)
 	if not held[buffer] then
 		buffer:hold(why)
-		held[buffer] = true
+		held[#held + 1], held[buffer] = buffer, true
 	end
 end
+-- No walk with pairs: where it was compiled before, it never ends while the Lua state is being closed.
 function M.let_go_all(held)
-	for buffer in pairs(held) do
-		held[buffer] = nil
+	for i = #held, 1, -1 do
+		local buffer = held[i]
+		held[i], held[buffer] = nil, nil
 		buffer:let_go()
 	end
 end

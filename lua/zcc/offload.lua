@@ -67,12 +67,16 @@ local function create(_, given)
 	local handle = ffi.new("zcc_offload *[1]")
 	zffi.check(lib.zcc_offload_create(on:pointer(), from:pointer(), queue_options(opts), handle, err), err)
 	-- What the engine may read, by its number in a handle; alive until the queue's thread has ended.
-	local registered = {}
+	local registered = { most = -1 }
 	local queue = device.own(Queue, handle[0], { on }, function(dead)
 		lib.zcc_offload_close(dead)
-		for number, buffer in pairs(registered) do
+		-- No walk with pairs: where it was compiled before, it never ends while the Lua state is being closed.
+		for number = 0, registered.most do
+			local buffer = registered[number]
 			registered[number] = nil
-			buffer:let_go()
+			if buffer then
+				buffer:let_go()
+			end
 		end
 	end)
 	queue.registered = registered
@@ -106,8 +110,9 @@ function Queue:register(name, buffer, offset, bytes)
 		zffi.check(status, err)
 	end
 	local handle = zffi.number(out[0], "a handle")
-	local old = self.registered[handle % NUMBERS]
-	self.registered[handle % NUMBERS] = buffer
+	local registered, number = self.registered, handle % NUMBERS
+	local old = registered[number]
+	registered[number], registered.most = buffer, math.max(registered.most, number)
 	if old then
 		old:let_go()
 	end

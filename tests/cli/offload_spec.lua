@@ -49,6 +49,15 @@ describe("recipes/offload.lua", function()
 		assert.is_true(bytes >= 16381470720 / 4096 and bytes <= 16381470720 / 4096 + 399)
 	end)
 
+	-- With a queue that holds all the buffers, after another has let them go.
+	it("fails_and_ends_where_no_memory_may_be_pinned", function()
+		local pipe = io.popen(("timeout -k 1 30 %s recipes/offload.lua --elems 500 --cap 0 2>&1; echo $?"):format(program))
+		local out = pipe:read("*a")
+		pipe:close()
+		assert.are.equal("1", out:match("(%d+)\n$"), out)
+		assert.is_truthy(out:find("0 in use, 0 kept, a cap of 0", 1, true), out)
+	end)
+
 	it("takes_one_step_and_no_bytes", function()
 		offload("--elems 0 --steps 1 --every 1")
 		offload("--elems 1000 --steps 1 --every 3")
