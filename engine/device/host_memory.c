@@ -174,13 +174,15 @@ bool zcci_host_free(void *device, void *data)
 	pthread_mutex_unlock(&zcci_host_lock);
 	if (block == NULL)
 		return false;
+	bool usable = true;
 	if (block->imported)
-		zcci_slab_restore(block->slab, block->real, block->bytes);
+		usable = zcci_slab_restore(block->slab, block->real, block->bytes);
 	else
 		zcci_slab_empty(block->slab, block->real, block->bytes);
 	pthread_mutex_lock(&zcci_host_lock);
 	leave(block);
-	zcci_slab_give(block->slab, block->data);
+	if (usable)
+		zcci_slab_give(block->slab, block->data);
 	pthread_mutex_unlock(&zcci_host_lock);
 	zcci_free(block);
 	return true;

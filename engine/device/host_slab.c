@@ -186,8 +186,14 @@ zcc_status zcci_slab_replace(char *real, int64_t bytes, int fd, int64_t offset, 
 	return ZCC_OK;
 }
 
-void zcci_slab_restore(const slab *s, char *real, int64_t bytes)
+bool zcci_slab_restore(const slab *s, char *real, int64_t bytes)
 {
-	/* Pages of the slab's own file again, so that the next owner of the range never writes to another process. */
-	mmap(real, (size_t)whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, s->fd, real - s->real);
+	const int32_t flags = MAP_SHARED | MAP_NORESERVE;
+	const size_t whole = (size_t)whole_pages(bytes);
+	if (mmap(real, whole, PROT_READ | PROT_WRITE, flags | MAP_FIXED, s->fd, real - s->real) != MAP_FAILED)
+		return true;
+	/* The system allows so many mappings, and for a moment there is one less. Somebody else's may be there by then. */
+	if (munmap(real, whole) != 0)
+		return false;
+	return mmap(real, whole, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, s->fd, real - s->real) == real;
 }

@@ -27,9 +27,10 @@ slab *zcci_slab_of(const void *data);
 zcc_status zcci_slab_take(int64_t bytes, slab **from, char **window, char **real, zcc_error *error);
 /* Gives it back. */
 void zcci_slab_give(slab *from, const char *window);
-/* Of a range that is taken, without the lock: its pages go back to the system; those of another file come, or go again, in their place. */
+/* Of a range that is taken, without the lock: its pages go back to the system; those of another file come, or go again, in their place. False
+ * where they could not go: then the range is not given back, or its next owner would write to the other file. */
 void zcci_slab_empty(const slab *from, char *real, int64_t bytes);
 zcc_status zcci_slab_replace(char *real, int64_t bytes, int fd, int64_t offset, zcc_error *error);
-void zcci_slab_restore(const slab *from, char *real, int64_t bytes);
+bool zcci_slab_restore(const slab *from, char *real, int64_t bytes);
 
 #endif

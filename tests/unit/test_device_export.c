@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -134,6 +135,53 @@ static void another_process_sees_the_bytes_and_writes_them(void **state)
 		}
 }
 
+/* Takes all mappings that the system lets this process have. False where there are too many. */
+static bool take_all_mappings(char *region, int64_t bytes, void **more, int32_t *n_more)
+{
+	for (int64_t at = 0; at < bytes; at += 8192)
+		if (mprotect(region + at, 4096, PROT_READ) != 0) {
+			while (*n_more < 16) {
+				void *one = mmap(NULL, 4096, *n_more % 2 == 0 ? PROT_READ : PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+				if (one == MAP_FAILED)
+					return true;
+				more[(*n_more)++] = one;
+			}
+			return false;
+		}
+	return false;
+}
+
+/* Every change of a mapping is refused then; what was imported still has to go. */
+static void what_is_imported_goes_away_where_no_mapping_is_left(void **state)
+{
+	(void)state;
+	const int64_t bytes = (int64_t)1 << 31;
+	exchange x = {.name = "host", .bytes = 70000};
+	uint8_t handle[ZCC_EXPORT_BYTES];
+	pid_t child = start_exporter(&x, handle);
+	zcc_device *device;
+	void *memory, *more[16];
+	int32_t n_more = 0;
+	int64_t size;
+	must(zcc_device_open("host", &device, error));
+	must(zcc_device_import(device, handle, &memory, &size, error));
+	put_pattern(device, memory, size, 5);
+	char *region = mmap(NULL, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	assert_true(region != MAP_FAILED);
+	bool none_left = take_all_mappings(region, bytes, more, &n_more);
+	zcc_device_free(device, memory);
+	munmap(region, (size_t)bytes);
+	for (int32_t i = 0; i < n_more; i++)
+		munmap(more[i], 4096);
+	write_where_it_was(device, memory, size);
+	assert_int_equal(end_exporter(&x, child, 'g'), 0);
+	zcc_device_close(device);
+	if (!none_left) {
+		print_message("more mappings are allowed here than there is room for\n");
+		skip();
+	}
+}
+
 static void what_is_imported_outlives_the_exporter_but_nothing_is_imported_after_it(void **state)
 {
 	(void)state;
@@ -210,6 +258,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(another_process_sees_the_bytes_and_writes_them),
+		cmocka_unit_test(what_is_imported_goes_away_where_no_mapping_is_left),
 		cmocka_unit_test(what_is_imported_outlives_the_exporter_but_nothing_is_imported_after_it),
 		cmocka_unit_test(an_exporter_that_ended_is_gone_before_its_parent_knows),
 		cmocka_unit_test(a_handle_that_is_none_is_refused),
