@@ -13,7 +13,7 @@
 #endif
 
 /* Processes that fail by themselves within this time are heard together; then the others count as stuck. */
-static const int64_t FAILED_WAIT_NS = 3000000000;
+static const int64_t FAILED_WAIT_NS = 10000000000;
 /* A launcher that was told to end the job kills what is left soon after its first signal: half of that time. */
 enum { STOPPED_WAIT_SHARE = 2 };
 /* For ever, and no sum with the clock overflows. */
