@@ -99,7 +99,7 @@ static void one_process_speaks_for_each_message(void)
 {
 	int32_t speak = -1;
 	int32_t all_here = -1;
-	zcc_comm_farewell(comm, rank % 3 == 1 ? "second" : "first", 0, (int64_t)20000000000, &speak, &all_here);
+	zcc_comm_farewell(comm, rank % 3 == 1 ? "second" : "first", 0, (int64_t)300000000000, &speak, &all_here);
 	CHECK(all_here == 1, "%d", all_here);
 	CHECK(speak == (rank == 0 || rank == 1), "%d", speak);
 }
@@ -110,7 +110,7 @@ static void a_message_that_yields_is_said_only_where_there_is_no_other(void)
 	int32_t speak = -1;
 	int32_t all_here = -1;
 	int32_t knows = rank == size - 1;
-	zcc_comm_farewell(comm, knows ? "the reason" : rank == 1 ? NULL : "ended", !knows, (int64_t)20000000000, &speak,
+	zcc_comm_farewell(comm, knows ? "the reason" : rank == 1 ? NULL : "ended", !knows, (int64_t)300000000000, &speak,
 	                  &all_here);
 	CHECK(all_here == 1, "%d", all_here);
 	if (rank != 1 || knows)
@@ -153,7 +153,7 @@ static void a_signal_ends_waiting(void)
 	}
 	int32_t speak;
 	int32_t all_here;
-	zcc_comm_farewell(comm, "stopped", 1, (int64_t)20000000000, &speak, &all_here);
+	zcc_comm_farewell(comm, "stopped", 1, (int64_t)300000000000, &speak, &all_here);
 	CHECK(all_here == 1, "%d", all_here);
 	CHECK(speak == (rank == 0), "%d", speak);
 }

@@ -73,24 +73,24 @@ static void fails_and_recovers(const char *fail, const char *words, int64_t time
 static void a_process_that_cannot_hand_over_stops_all_at_the_next_round(void)
 {
 	fails_and_recovers("ncclGroupEnd,2,2,1", "ncclGroupEnd on cuda:0: unhandled system error (NCCL's error 2): the stand-in was told to fail",
-	                   300 * SECOND_NS, 20 * SECOND_NS);
+	                   300 * SECOND_NS, 60 * SECOND_NS);
 	/* The last of four rounds: agreed on like the others. */
-	fails_and_recovers("ncclGroupEnd,4,2,1", "ncclGroupEnd on cuda:0", 30 * SECOND_NS, 20 * SECOND_NS);
-	fails_and_recovers("ncclSend,1,2,0", "ncclSend on cuda:0", 300 * SECOND_NS, 20 * SECOND_NS);
-	fails_and_recovers("ncclRecv,1,2,1", "ncclRecv on cuda:0", 300 * SECOND_NS, 20 * SECOND_NS);
+	fails_and_recovers("ncclGroupEnd,4,2,1", "ncclGroupEnd on cuda:0", 30 * SECOND_NS, 60 * SECOND_NS);
+	fails_and_recovers("ncclSend,1,2,0", "ncclSend on cuda:0", 300 * SECOND_NS, 60 * SECOND_NS);
+	fails_and_recovers("ncclRecv,1,2,1", "ncclRecv on cuda:0", 300 * SECOND_NS, 60 * SECOND_NS);
 }
 
 static void a_group_that_does_not_come_together_is_a_fault_of_all(void)
 {
-	fails_and_recovers("ncclGetUniqueId,1,2", "ncclGetUniqueId", 300 * SECOND_NS, 20 * SECOND_NS);
-	fails_and_recovers("ncclCommInitRankConfig,1,2,1", "ncclCommInitRankConfig on cuda:0", 300 * SECOND_NS, 20 * SECOND_NS);
+	fails_and_recovers("ncclGetUniqueId,1,2", "ncclGetUniqueId", 300 * SECOND_NS, 60 * SECOND_NS);
+	fails_and_recovers("ncclCommInitRankConfig,1,2,1", "ncclCommInitRankConfig on cuda:0", 300 * SECOND_NS, 60 * SECOND_NS);
 	/* The first question is that for the group itself. */
-	fails_and_recovers("ncclCommGetAsyncError,1,6,1", "remote process exited", 300 * SECOND_NS, 20 * SECOND_NS);
+	fails_and_recovers("ncclCommGetAsyncError,1,6,1", "remote process exited", 300 * SECOND_NS, 60 * SECOND_NS);
 }
 
 static void a_fault_of_the_group_that_comes_later_is_seen(void)
 {
-	fails_and_recovers("ncclCommGetAsyncError,9,6,1", "remote process exited", 300 * SECOND_NS, 20 * SECOND_NS);
+	fails_and_recovers("ncclCommGetAsyncError,9,6,1", "remote process exited", 300 * SECOND_NS, 60 * SECOND_NS);
 }
 
 static void an_older_library_is_refused_by_both_versions(void)

@@ -225,7 +225,7 @@ static void micro_steps_and_chunks_change_nothing_but_when(void **state)
 
 static int64_t wait_until_copied(rig *r, int64_t bytes)
 {
-	int64_t deadline = zcc_clock_ns() + (int64_t)20 * 1000000000;
+	int64_t deadline = zcc_clock_ns() + (int64_t)300 * 1000000000;
 	while (queue_stats(r).copied_bytes < bytes && zcc_clock_ns() < deadline)
 		;
 	return queue_stats(r).copied_bytes;

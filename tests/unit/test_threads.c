@@ -175,7 +175,7 @@ static void a_forked_child_has_a_pool_of_its_own(void **state)
 	check(1000, 1);
 	pid_t child = fork();
 	if (child == 0) {
-		alarm(20);
+		alarm(300);
 		meeting m = {.calls = 0};
 		pthread_barrier_init(&m.barrier, NULL, 3);
 		zcci_parallel(3, 1, meet, &m);
