@@ -156,6 +156,24 @@ static void memory_that_was_freed_is_stale(void **state)
 	assert_int_equal(zcc_copy_async(stream, pageable, data + 100, 16, &error), ZCC_ESTALE);
 }
 
+/* The same GPU, opened in two ways. */
+static void memory_is_freed_by_the_opened_device_that_made_it(void **state)
+{
+	(void)state;
+	zcc_device *late;
+	void *data, *host;
+	MUST(zcc_device_open("late:cuda:0", &late, &error));
+	MUST(zcc_device_malloc(late, 64, &data, &error));
+	MUST(zcc_pinned_malloc(late, 64, &host, &error));
+	zcc_device_free(device, data);
+	zcc_pinned_free(device, host);
+	check_place(data, ZCC_AT_DEVICE);
+	check_place(host, ZCC_AT_PINNED);
+	zcc_device_free(late, data);
+	zcc_pinned_free(late, host);
+	zcc_device_close(late);
+}
+
 static void memory_of_another_device_is_refused_by_name(void **state)
 {
 	(void)state;
@@ -504,6 +522,7 @@ int main(void)
 		cmocka_unit_test(an_event_without_a_record_is_reached),
 		cmocka_unit_test(the_place_of_memory_is_known),
 		cmocka_unit_test(memory_that_was_freed_is_stale),
+		cmocka_unit_test(memory_is_freed_by_the_opened_device_that_made_it),
 		cmocka_unit_test(memory_of_another_device_is_refused_by_name),
 		cmocka_unit_test(no_access_reaches_past_an_allocation),
 		cmocka_unit_test(pinned_memory_is_zeroed_and_comes_back),

@@ -46,12 +46,12 @@ zcc_status zcci_cuda_blocks_add(const zcci_cuda_block *block)
 	return ZCC_OK;
 }
 
-bool zcci_cuda_blocks_take(const void *data, int32_t index, int32_t place, zcci_cuda_block *block)
+bool zcci_cuda_blocks_take(const void *data, const void *owner, int32_t place, zcci_cuda_block *block)
 {
 	bool found = false;
 	pthread_mutex_lock(&lock);
 	for (int64_t i = count_up_to(data) - 1; !found && i >= 0 && blocks[i].data == data; i--) {
-		found = blocks[i].index == index && blocks[i].place == place;
+		found = blocks[i].owner == owner && blocks[i].place == place;
 		if (!found)
 			continue;
 		*block = blocks[i];

@@ -102,7 +102,7 @@ static zcc_status accept(const zcci_cuda_device *d, const shared *in, void *base
 		return zcci_fail(error, ZCC_EFORMAT, 0, "device import", "the handle names %lld bytes at %lld of an allocation of %lld",
 		                 (long long)in->bytes, (long long)in->offset_bytes, (long long)whole);
 	zcci_cuda_block block = {.data = (char *)base + in->offset_bytes, .bytes = in->bytes, .base = base, .index = d->index,
-	                         .place = ZCC_AT_DEVICE, .imported = true};
+	                         .owner = d, .place = ZCC_AT_DEVICE, .imported = true};
 	if (zcci_cuda_blocks_add(&block) != ZCC_OK)
 		return zcci_fail(error, ZCC_ENOMEM, 0, "device import", "no memory to note an import of %lld bytes", (long long)in->bytes);
 	*data = block.data;

@@ -18,7 +18,7 @@ static size_t at_least_one(int64_t bytes)
 
 static zcc_status remember(const zcci_cuda_device *d, void *data, int64_t bytes, int32_t place, zcc_error *error)
 {
-	zcci_cuda_block block = {.data = data, .bytes = bytes, .base = data, .index = d->index, .place = place};
+	zcci_cuda_block block = {.data = data, .bytes = bytes, .base = data, .index = d->index, .owner = d, .place = place};
 	if (zcci_cuda_blocks_add(&block) == ZCC_OK)
 		return ZCC_OK;
 	return zcci_fail(error, ZCC_ENOMEM, 0, "device malloc", "no memory to note an allocation of %lld bytes", (long long)bytes);
@@ -58,7 +58,7 @@ bool zcci_cuda_free(void *device, void *data)
 	const zcci_cuda_device *d = device;
 	zcci_cuda_block block;
 	int previous;
-	if (!zcci_cuda_blocks_take(data, d->index, ZCC_AT_DEVICE, &block))
+	if (!zcci_cuda_blocks_take(data, d, ZCC_AT_DEVICE, &block))
 		return false;
 	if (zcci_cuda_enter(d, "device free", &previous, NULL) != ZCC_OK)
 		return true;
@@ -108,7 +108,7 @@ bool zcci_cuda_pinned_free(void *device, void *data)
 	const zcci_cuda_device *d = device;
 	zcci_cuda_block block;
 	int previous;
-	if (!zcci_cuda_blocks_take(data, d->index, ZCC_AT_PINNED, &block))
+	if (!zcci_cuda_blocks_take(data, d, ZCC_AT_PINNED, &block))
 		return false;
 	if (zcci_cuda_enter(d, "pinned free", &previous, NULL) != ZCC_OK)
 		return true;
