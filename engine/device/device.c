@@ -24,7 +24,7 @@ static void before_fork(void)
 	pthread_mutex_lock(&zcci_host_lock);
 }
 
-static void after_fork_in_parent(void)
+static void after_fork(void)
 {
 	pthread_mutex_unlock(&zcci_host_lock);
 	pthread_mutex_unlock(&lock);
@@ -32,15 +32,15 @@ static void after_fork_in_parent(void)
 
 static void after_fork_in_child(void)
 {
-	pthread_mutex_init(&zcci_host_lock, NULL);
+	/* Threads of the parent may have been waiting for it. */
 	pthread_cond_init(&zcci_host_progress, NULL);
-	pthread_mutex_init(&lock, NULL);
 	devices = NULL;
+	after_fork();
 }
 
 static void watch_forks(void)
 {
-	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
 /* ---- opening ---- */
