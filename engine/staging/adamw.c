@@ -188,17 +188,21 @@ static zcc_status check_own_apart(const zcc_adamw_buffer *b, zcc_error *error)
 	return zcci_check_apart(ranges, note_ranges(b, ranges, 0), "AdamW add", error);
 }
 
-/* Of all buffers, when they are known. */
-static zcc_status check_apart(zcc_adamw *adamw, zcc_error *error)
+/* Of all buffers, when they are known, and of targets that come with the call. */
+static zcc_status check_apart(zcc_adamw *adamw, void *const *targets, int64_t target_bytes, zcc_error *error)
 {
-	if (adamw->apart)
+	if (adamw->apart && targets == NULL)
 		return ZCC_OK;
 	int64_t n = 0;
-	zcci_range *ranges = zcci_calloc(N_PARTS * (int64_t)adamw->n_buffers, sizeof *ranges);
+	zcci_range *ranges = zcci_calloc((N_PARTS + 1) * (int64_t)adamw->n_buffers, sizeof *ranges);
 	if (ranges == NULL)
 		return zcci_fail(error, ZCC_ENOMEM, 0, "AdamW step", "no memory to compare %d buffers", adamw->n_buffers);
-	for (int32_t i = 0; i < adamw->n_buffers; i++)
-		n = note_ranges(&adamw->buffers[i], ranges, n);
+	for (int32_t i = 0; i < adamw->n_buffers; i++) {
+		const zcc_adamw_buffer *b = &adamw->buffers[i];
+		n = note_ranges(b, ranges, n);
+		if (targets != NULL)
+			ranges[n++] = (zcci_range){targets[i], b->elems * target_bytes, "target", b->name, true};
+	}
 	zcc_status status = zcci_check_apart(ranges, n, "AdamW step", error);
 	zcci_free(ranges);
 	adamw->apart = status == ZCC_OK;
@@ -291,7 +295,7 @@ static void step_run(void *context, int32_t run, int64_t begin, int64_t end)
 	zcci_adamw_apply(s->adamw, s->lr, s->grad_scale, run, begin, end, out, b->out_dtype);
 }
 
-zcc_status zcci_adamw_check_rates(double lr, double grad_scale, zcc_error *error)
+static zcc_status check_rates(double lr, double grad_scale, zcc_error *error)
 {
 	if (!(lr >= 0 && isfinite(lr)) || !isfinite(grad_scale))
 		return zcci_fail(
@@ -301,15 +305,16 @@ zcc_status zcci_adamw_check_rates(double lr, double grad_scale, zcc_error *error
 	return ZCC_OK;
 }
 
-zcc_status zcci_adamw_check(zcc_adamw *adamw, double lr, double grad_scale, zcc_error *error)
+zcc_status zcci_adamw_check(zcc_adamw *adamw, double lr, double grad_scale, void *const *targets, int64_t target_bytes,
+                            zcc_error *error)
 {
-	zcc_status status = zcci_adamw_check_rates(lr, grad_scale, error);
-	return status == ZCC_OK ? check_apart(adamw, error) : status;
+	zcc_status status = check_rates(lr, grad_scale, error);
+	return status == ZCC_OK ? check_apart(adamw, targets, target_bytes, error) : status;
 }
 
 zcc_status zcc_adamw_step(zcc_adamw *adamw, double lr, double grad_scale, zcc_error *error)
 {
-	zcc_status status = zcci_adamw_check(adamw, lr, grad_scale, error);
+	zcc_status status = zcci_adamw_check(adamw, lr, grad_scale, NULL, 0, error);
 	if (status != ZCC_OK)
 		return status;
 	step s = {adamw, lr, grad_scale};

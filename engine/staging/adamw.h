@@ -4,10 +4,10 @@
 
 #include "zcc/adamw.h"
 
-/* Learning rate and scale of zcc_adamw_step. ZCC_EINVAL. */
-zcc_status zcci_adamw_check_rates(double lr, double grad_scale, zcc_error *error);
-/* The same, and that no buffer that is written overlaps another. ZCC_EINVAL, ZCC_ENOMEM. */
-zcc_status zcci_adamw_check(zcc_adamw *adamw, double lr, double grad_scale, zcc_error *error);
+/* Learning rate and scale of zcc_adamw_step, and that no memory that is written is any other of the step; with
+ * `targets`, one a buffer of target_bytes an element, these are written too. ZCC_EINVAL, ZCC_ENOMEM. */
+zcc_status zcci_adamw_check(zcc_adamw *adamw, double lr, double grad_scale, void *const *targets, int64_t target_bytes,
+                            zcc_error *error);
 /* The handle's next step for elements [begin, end) of a buffer; out is the place of the first result, or NULL. Any
  * thread, each element once; the step is done when zcci_adamw_stepped says so. */
 void zcci_adamw_apply(const zcc_adamw *adamw, double lr, double grad_scale, int32_t index, int64_t begin, int64_t end,

@@ -50,6 +50,8 @@ zcc_status zcc_copyback_create(zcc_device *device, const zcc_copyback_options *o
 		return status;
 	if (device == NULL)
 		return zcci_fail(error, ZCC_EINVAL, 0, "copy-back create", "no device");
+	if (options->pool != NULL && (status = zcci_pool_check(options->pool, device, "copy-back create", error)) != ZCC_OK)
+		return status;
 	zcc_copyback *made = zcci_calloc(1, sizeof *made);
 	if (made == NULL)
 		return zcci_fail(error, ZCC_ENOMEM, 0, "copy-back create", "no memory for a copy-back");
@@ -254,10 +256,12 @@ zcc_status zcci_copyback_place(zcc_copyback *copyback, const char *operation, in
 		                 piece, what, data, bytes);
 	int32_t first = 0, last = 0;
 	zcc_status status = zcc_device_place(copyback->device, data, &first, error);
-	if (status == ZCC_OK)
-		status = zcc_device_place(copyback->device, (const char *)data + total - 1, &last, error);
 	if (status != ZCC_OK)
 		return zcci_context(error, status, "piece %" PRId64 ": %s", piece, what);
+	status = zcc_device_place(copyback->device, (const char *)data + total - 1, &last, error);
+	if (status != ZCC_OK)
+		return zcci_context(error, status, "piece %" PRId64 ": the last of the %" PRId64 " bytes of its %s",
+		                    piece, total, what);
 	if (first != last)
 		return zcci_fail(error, ZCC_EINVAL, 0, operation,
 		                 "piece %" PRId64 ": the %s of %" PRId64
@@ -265,4 +269,17 @@ zcc_status zcci_copyback_place(zcc_copyback *copyback, const char *operation, in
 		                 piece, what, total, first, last);
 	*place = first;
 	return ZCC_OK;
+}
+
+zcc_status zcci_copyback_apart(const zcc_copyback_piece *piece, int64_t number, int64_t source_bytes,
+                               int64_t target_bytes, const char *operation, zcc_error *error)
+{
+	uintptr_t source = (uintptr_t)piece->source, target = (uintptr_t)piece->target;
+	if (piece->elems == 0 || source >= target + (uintptr_t)(piece->elems * target_bytes) ||
+	    target >= source + (uintptr_t)(piece->elems * source_bytes))
+		return ZCC_OK;
+	return zcci_fail(error, ZCC_EINVAL, 0, operation,
+	                 "piece %" PRId64 ": its source at %p and its target at %p, of %" PRId64
+	                 " elements each, overlap",
+	                 number, piece->source, piece->target, piece->elems);
 }

@@ -74,6 +74,10 @@ zcc_status zcci_copyback_await_slot(zcc_copyback *copyback, zcci_copyback_slot *
 zcc_status zcci_copyback_place(zcc_copyback *copyback, const char *operation, int64_t piece, const char *what,
                                const void *data, int64_t elems, int64_t bytes, int32_t *place, zcc_error *error);
 
+/* Source and target of one piece, whose places are known, share no byte. */
+zcc_status zcci_copyback_apart(const zcc_copyback_piece *piece, int64_t number, int64_t source_bytes,
+                               int64_t target_bytes, const char *operation, zcc_error *error);
+
 /* Writes elements [offset, offset + elems) of the handle's dtype to target. */
 typedef void zcci_copyback_fill(void *context, void *target, int64_t offset, int64_t elems);
 /* elems elements that fill makes, to device memory: through the two buffers, or (staged = false) through the scratch.

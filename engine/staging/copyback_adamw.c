@@ -129,14 +129,13 @@ static zcc_status step_all(zcc_copyback *copyback, fused *f, void *const *target
 zcc_status zcc_copyback_adamw(zcc_copyback *copyback, zcc_adamw *adamw, void *const *targets, int32_t n_targets,
                               double lr, double grad_scale, zcc_error *error)
 {
-	zcc_status status = zcci_adamw_check_rates(lr, grad_scale, error);
-	if (status != ZCC_OK)
-		return status;
-	status = zcci_copyback_enter(copyback, operation, error);
+	zcc_status status = zcci_copyback_enter(copyback, operation, error);
 	if (status != ZCC_OK)
 		return status;
 	paths used = {false, false};
 	status = check(copyback, adamw, targets, n_targets, &used, error);
+	if (status == ZCC_OK)
+		status = zcci_adamw_check(adamw, lr, grad_scale, targets, copyback->elem_bytes, error);
 	if (status == ZCC_OK)
 		status = zcci_copyback_prepare(copyback, used.staged, used.scratch, error);
 	if (status == ZCC_OK) {

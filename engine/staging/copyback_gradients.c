@@ -154,6 +154,8 @@ static zcc_status choose(const gather *g, const zcc_copyback_piece *piece, int64
 	if (status == ZCC_OK)
 		status = zcci_copyback_place(copyback, operation, number, "target", piece->target, piece->elems, 4,
 		                             &target, error);
+	if (status == ZCC_OK)
+		status = zcci_copyback_apart(piece, number, copyback->elem_bytes, 4, operation, error);
 	if (status != ZCC_OK)
 		return status;
 	if (target == ZCC_AT_DEVICE)

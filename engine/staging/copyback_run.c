@@ -114,6 +114,8 @@ static zcc_status choose(zcc_copyback *copyback, const zcc_copyback_piece *piece
 	if (status == ZCC_OK)
 		status = zcci_copyback_place(copyback, "copy-back", number, "target", piece->target, piece->elems,
 		                             copyback->elem_bytes, &target, error);
+	if (status == ZCC_OK)
+		status = zcci_copyback_apart(piece, number, 4, copyback->elem_bytes, "copy-back", error);
 	if (status != ZCC_OK)
 		return status;
 	if (source == ZCC_AT_DEVICE && target != ZCC_AT_DEVICE)

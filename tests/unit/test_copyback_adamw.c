@@ -211,6 +211,17 @@ static void what_does_not_fit_is_refused_before_the_step(void **state)
 	targets[3] = NULL;
 	assert_int_equal(zcc_copyback_adamw(copyback, o.adamw, targets, N_BUFFERS, 1e-3, 1, &error), ZCC_EINVAL);
 	assert_says(&error, "the target of 3000 elements is NULL");
+	/* Two targets in one place, and one where a moment is. */
+	targets[3] = kept;
+	void *first = targets[0];
+	targets[0] = (char *)targets[3] + 2;
+	assert_int_equal(zcc_copyback_adamw(copyback, o.adamw, targets, N_BUFFERS, 1e-3, 1, &error), ZCC_EINVAL);
+	assert_says(&error, "the target of 'last' and the target of 'first' overlap");
+	targets[0] = first;
+	targets[3] = o.exp_avg[3];
+	assert_int_equal(zcc_copyback_adamw(copyback, o.adamw, targets, N_BUFFERS, 1e-3, 1, &error), ZCC_EINVAL);
+	assert_says(&error, "'last'");
+	assert_says(&error, "overlap");
 	targets[3] = kept;
 	zcc_adamw_buffer buffer;
 	zcc_adamw_buffer_init(&buffer);
@@ -240,6 +251,23 @@ static void what_does_not_fit_is_refused_before_the_step(void **state)
 	assert_int_equal(zcc_copyback_adamw(copyback, blind, targets, 1, 1e-3, 1, &error), ZCC_EINVAL);
 	assert_says(&error, "the first moment is device memory");
 	zcc_adamw_destroy(blind);
+	/* Two parameters whose moments are the same memory. */
+	zcc_adamw *twice = NULL;
+	assert_ok(zcc_adamw_create(&options, &twice, &error), &error);
+	for (int i = 0; i < 2; i++) {
+		buffer.name = names[2 * i];
+		buffer.master = host + 4 * i;
+		buffer.exp_avg = host + 8;
+		buffer.exp_avg_sq = host + 12 + 2 * i;
+		buffer.elems = 2;
+		buffer.grad = out;
+		buffer.grad_dtype = ZCC_BF16;
+		assert_ok(zcc_adamw_add(twice, &buffer, NULL, &error), &error);
+	}
+	void *two[] = {targets[0], targets[3]};
+	assert_int_equal(zcc_copyback_adamw(copyback, twice, two, 2, 1e-3, 1, &error), ZCC_EINVAL);
+	assert_says(&error, "the first moment of 'first' and the first moment of 'scalar' overlap");
+	zcc_adamw_destroy(twice);
 	free_targets(device, targets);
 	zcc_copyback_destroy(copyback);
 	drop(&o);

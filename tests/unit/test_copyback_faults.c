@@ -34,6 +34,12 @@ static void options_that_no_call_may_bring_are_refused(void **state)
 	REFUSED(buffer_elems, 0, "0 elements");
 	REFUSED(buffer_elems, INT64_MAX / 4, "elements");
 	assert_int_equal(zcc_copyback_create(NULL, NULL, &copyback, &error), ZCC_EINVAL);
+	zcc_device *other = open_device("late:host,lazy");
+	zcc_pool *pool = NULL;
+	assert_ok(zcc_pool_create(other, NULL, &pool, &error), &error);
+	REFUSED(pool, pool, "the pool pins for device late:host,lazy, the work is on host");
+	zcc_pool_destroy(pool);
+	zcc_device_close(other);
 	assert_null(copyback);
 	zcc_copyback_destroy(NULL);
 	zcc_device_close(device);
@@ -78,6 +84,40 @@ static void pieces_that_no_call_may_bring_are_refused_before_anything_is_written
 		zcc_device_free(device, target);
 		zcc_copyback_destroy(copyback);
 		free(source);
+	}
+}
+
+/* Source and target share bytes: whatever comes out would depend on what is read first. */
+static void pieces_that_overlap_themselves_are_refused(void **state)
+{
+	(void)state;
+	FOR_EACH_DEVICE(device)
+	{
+		zcc_copyback *copyback = copyback_of(device, ZCC_BF16, S, 1);
+		float *host = masters(64, (unsigned)seed_of_run());
+		char *memory = poisoned(device, 64 * 4);
+		char *places[] = {(char *)host, memory};
+		for (int i = 0; i < 2; i++) {
+			/* 32 elements: 128 bytes of f32, 64 of bf16; the last byte of the one is the first of the other. */
+			const zcc_copyback_piece wrong[] = {
+			        {places[i], places[i], 32}, {places[i] + 124, places[i], 32}, {places[i], places[i] + 60, 32}};
+			for (int k = 0; k < 3; k++) {
+				zcc_error error = {0};
+				assert_int_equal(zcc_copyback_run(copyback, &wrong[k], 1, &error), ZCC_EINVAL);
+				assert_says(&error, "piece 0: its source at ");
+				assert_says(&error, "overlap");
+			}
+			const zcc_copyback_piece right[] = {{places[i] + 128, places[i], 32}, {places[i], places[i] + 64, 32}};
+			zcc_error error = {0};
+			assert_ok(zcc_copyback_run(copyback, right, 2, &error), &error);
+		}
+		zcc_error error = {0};
+		const zcc_copyback_piece sum = {host, (char *)host + 124, 32};
+		assert_int_equal(zcc_copyback_gradients(copyback, &sum, 1, 1, &error), ZCC_EINVAL);
+		assert_says(&error, "overlap");
+		zcc_device_free(device, memory);
+		zcc_copyback_destroy(copyback);
+		free(host);
 	}
 }
 
@@ -285,6 +325,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(options_that_no_call_may_bring_are_refused),
 		cmocka_unit_test(pieces_that_no_call_may_bring_are_refused_before_anything_is_written),
+		cmocka_unit_test(pieces_that_overlap_themselves_are_refused),
 		cmocka_unit_test(a_fault_in_the_middle_leaves_nothing_in_flight),
 		cmocka_unit_test(every_allocation_may_fail),
 		cmocka_unit_test(the_systems_limit_is_named_or_fallen_back_from_with_the_same_bits),

@@ -24,10 +24,11 @@ typedef struct zcc_copyback_options {
 	int32_t pinning;      /* 1 (default), or 0 = everything is copied directly */
 	uint32_t pool_flags;  /* ZCC_POOL_OR_UNPINNED: rather staging buffers that are not pinned than an error */
 	int64_t buffer_elems; /* of each of the two buffers; 2^26 by default */
-	zcc_pool *pool;       /* where the buffers come from; NULL (default) = a pool of its own without a cap */
+	zcc_pool *pool;       /* of the same device: where the buffers come from; NULL (default) = its own, without a cap */
 } zcc_copyback_options;
 
-/* One run of elements. Pointers may be NULL where elems is 0. */
+/* One run of elements. Pointers may be NULL where elems is 0. Source and target share no memory; nor does the target
+ * with the source of another piece of the call, which is not checked. */
 typedef struct zcc_copyback_piece {
 	void *target;
 	const void *source;
@@ -73,7 +74,7 @@ ZCC_API zcc_status zcc_copyback_gradients(zcc_copyback *copyback, const zcc_copy
 
 /* zcc_adamw_step that writes the new masters straight into the staging buffers, so that masters, moments, gradients and
  * results are each touched once: targets[i] gets the results of buffer i of the handle, in the copy-back's dtype;
- * n_targets is zcc_adamw_count. The buffers' own `out` must be NULL. Staged where pinning is on and the target is
+ * n_targets is zcc_adamw_count. The buffers' own `out` must be NULL, and targets share memory with nothing. Staged where pinning is on and the target is
  * device memory. Faults as of both; a fault that comes after the first write (zcc_adamw_steps has grown) leaves every
  * buffer stepped and only targets incomplete: zcc_copyback_run from the masters completes them. */
 ZCC_API zcc_status zcc_copyback_adamw(zcc_copyback *copyback, zcc_adamw *adamw, void *const *targets, int32_t n_targets,
