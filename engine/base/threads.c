@@ -162,7 +162,7 @@ static void grow(int32_t threads)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* The library may be unloaded while the process goes on. */
+/* A plug-in that has a pool of its own may be unloaded while the process goes on. */
 __attribute__((destructor)) static void end_pool(void)
 {
 	pthread_mutex_lock(&pool.mutex);
