@@ -1,6 +1,5 @@
 #include "base/threads.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -67,6 +66,20 @@ zcc_status zcc_threads_set(int32_t threads, zcc_error *error)
 		                 ZCC_MAX_THREADS);
 	atomic_store(&allowed, threads);
 	return ZCC_OK;
+}
+
+int zcci_thread_start(pthread_t *thread, void *(*run)(void *context), void *context)
+{
+	/* Blocked, a fault would kill the program before any handler could say where it was. */
+	static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
+	sigset_t masked, before;
+	sigfillset(&masked);
+	for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+		sigdelset(&masked, faults[i]);
+	pthread_sigmask(SIG_SETMASK, &masked, &before);
+	int code = pthread_create(thread, NULL, run, context);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return code;
 }
 
 /* Chunk by chunk until none is left. */
@@ -148,18 +161,14 @@ static void watch_forks(void)
 	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-/* With the mutex held. Fewer than asked for is no fault. Signals stay with the program's own threads. */
+/* With the mutex held. Fewer than asked for is no fault. */
 static void grow(int32_t threads)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pthread_once(&once, watch_forks);
-	sigset_t all, before;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
 	while (!pool.ending && pool.n_threads < threads &&
-	       pthread_create(&pool.threads[pool.n_threads], NULL, help, NULL) == 0)
+	       zcci_thread_start(&pool.threads[pool.n_threads], help, NULL) == 0)
 		pool.n_threads++;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* A plug-in that has a pool of its own may be unloaded while the process goes on. */

@@ -1,7 +1,6 @@
 #include "device/host_stream.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "base/memory.h"
 #include "base/spin.h"
 #include "base/status.h"
+#include "base/threads.h"
 #include "device/host_memory.h"
 
 /* A point of a stream. All fields here and below: under the host lock. */
@@ -119,17 +119,6 @@ static void *serve(void *argument)
 	return NULL;
 }
 
-/* Signals are for the threads of the program. */
-static int start_thread(stream *s)
-{
-	sigset_t all, before;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int code = pthread_create(&s->thread, NULL, serve, s);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return code;
-}
-
 zcc_status zcci_host_stream_create(void *device, void **out, zcc_error *error)
 {
 	(void)device;
@@ -138,7 +127,7 @@ zcc_status zcci_host_stream_create(void *device, void **out, zcc_error *error)
 		return zcci_fail(error, ZCC_ENOMEM, 0, "stream create", "no memory for a stream");
 	s->tail = &s->head;
 	pthread_cond_init(&s->filled, NULL);
-	int code = start_thread(s);
+	int code = zcci_thread_start(&s->thread, serve, s);
 	if (code != 0) {
 		pthread_cond_destroy(&s->filled);
 		zcci_free(s);

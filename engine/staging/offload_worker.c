@@ -1,10 +1,10 @@
 #include "staging/offload.h"
 
-#include <signal.h>
 #include <string.h>
 
 #include "base/omit.h"
 #include "base/status.h"
+#include "base/threads.h"
 
 /* What goes to the device together: items [first, end) from from_bytes of the first one to until_bytes of the last. */
 typedef struct chunk {
@@ -221,14 +221,9 @@ static void *serve(void *argument)
 	return NULL;
 }
 
-/* Signals are for the threads of the program. */
 zcc_status zcci_offload_start(zcc_offload *queue, zcc_error *error)
 {
-	sigset_t all, before;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int code = pthread_create(&queue->worker, NULL, serve, queue);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	int code = zcci_thread_start(&queue->worker, serve, queue);
 	if (code != 0)
 		return zcci_fail(error, ZCC_ENOMEM, code, "offload create", "no thread for the queue: %s",
 		                 strerror(code));

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,6 +223,31 @@ static void zcc_threads_gives_the_number_at_first(void **state)
 	}
 }
 
+static void *read_mask(void *mask)
+{
+	pthread_sigmask(SIG_SETMASK, NULL, mask);
+	return NULL;
+}
+
+static void threads_are_sent_no_signals_but_their_own_faults(void **state)
+{
+	(void)state;
+	sigset_t before, after, there;
+	pthread_t thread;
+	pthread_sigmask(SIG_SETMASK, NULL, &before);
+	assert_int_equal(zcci_thread_start(&thread, read_mask, &there), 0);
+	pthread_join(thread, NULL);
+	pthread_sigmask(SIG_SETMASK, NULL, &after);
+	const int sent[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGALRM, SIGUSR1, SIGPROF};
+	for (size_t i = 0; i < sizeof sent / sizeof *sent; i++) {
+		assert_int_equal(sigismember(&there, sent[i]), 1);
+		assert_int_equal(sigismember(&after, sent[i]), sigismember(&before, sent[i]));
+	}
+	const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+	for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+		assert_int_equal(sigismember(&there, faults[i]), 0);
+}
+
 int main(int n, char **arguments)
 {
 	if (n > 1 && strcmp(arguments[1], "--print") == 0) {
@@ -234,6 +260,7 @@ int main(int n, char **arguments)
 	        cmocka_unit_test(one_thread_is_the_calling_one),
 	        cmocka_unit_test(several_threads_run_loops_at_once),
 	        cmocka_unit_test(a_forked_child_has_a_pool_of_its_own),
+	        cmocka_unit_test(threads_are_sent_no_signals_but_their_own_faults),
 	        cmocka_unit_test(a_number_of_threads_out_of_range_is_refused),
 	        cmocka_unit_test(zcc_threads_gives_the_number_at_first),
 	};
