@@ -227,9 +227,6 @@ return zcc.recipe {
 			if ctx.comm.rank > 0 then
 				return
 			end
-			if a.report then
-				zcc.textfile.check_writable(a.report)
-			end
 			if not a.dry_run then
 				zcc.store.check_vacant(a.out, a.force)
 				if a["in"] and zcc.store.is_below(a["in"], a.out) and a.force then

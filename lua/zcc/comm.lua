@@ -45,7 +45,8 @@ end
 local function pack_error(value)
 	local err = zffi.new_error()
 	local object = fault.from(value)
-	err.status = status_number(object.status)
+	-- A signal ends Lua code with a text.
+	err.status = object.is_text and lib.zcc_interrupted() ~= 0 and lib.ZCC_EINTR or status_number(object.status)
 	err.code = object.code
 	err.process = object.process or -1
 	err.line = object.c_line or 0

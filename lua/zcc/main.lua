@@ -5,6 +5,8 @@ local fault = require "zcc.error"
 local paths = require "zcc.paths"
 local recipes = require "zcc.recipe"
 local say = require "zcc.say"
+local textfile = require "zcc.textfile"
+local threads = require "zcc.threads"
 
 local M = {}
 
@@ -50,6 +52,24 @@ local function check_same_work(world, program)
 	end)
 end
 
+-- The library takes another number where this one is none; a person who set it is told.
+local function check_threads()
+	local text = os.getenv "ZCC_THREADS"
+	if text and not (text:match("^%d+$") and pcall(threads.set, tonumber(text))) then
+		fault.misuse("$ZCC_THREADS is '%s'; a number of threads from 1 on is allowed", text)
+	end
+end
+
+-- What can be known to fail at the end should not wait until then.
+local function check_surroundings(world, args)
+	world:together(function()
+		check_threads()
+		if args.report and world.rank == 0 then
+			textfile.check_writable(args.report)
+		end
+	end)
+end
+
 local function start(program, hooks)
 	local world = comm.world()
 	check_same_work(world, program)
@@ -63,8 +83,10 @@ local function start(program, hooks)
 	end
 	local speaker = say.new(world.rank, world.size)
 	hooks[1] = function() speaker:clear() end
+	local args = recipe:parse(program.args, command)
+	check_surroundings(world, args)
 	recipe.run{
-		args = recipe:parse(program.args, command),
+		args = args,
 		comm = world,
 		say = speaker,
 		on_failure = function(hook)

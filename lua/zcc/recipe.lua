@@ -5,7 +5,7 @@
 -- Types: "string", "int", "number", "boolean" (takes no value), "bytes" ("8MiB"), "choice" (one of `choices`),
 -- "file" (must exist); `value` is how the help calls the value; check(value) raises where it is no good, which is then
 -- misuse of that flag. run gets
---   ctx.args        the values by name: --dry-run is ctx.args.dry_run
+--   ctx.args        the values by name: --dry-run is ctx.args.dry_run; that --report can be written has been seen
 --   ctx.comm        the processes (zcc.comm)
 --   ctx.say         messages for people (zcc.say): ctx.say("moved %d bytes", n); ctx.say:progress("moving",
 --                   done, total) as often as you like

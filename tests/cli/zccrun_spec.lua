@@ -357,4 +357,21 @@ describe("zccrun", function()
 		assert.are.equal(1, status)
 		assert.is_truthy(err:find("stdout", 1, true), err)
 	end)
+
+	it("what_is_known_to_fail_at_the_end_fails_before_the_recipe_runs", function()
+		local arguments = "recipes/copyback.lua --elems 1000"
+		for _, run in ipairs { zccrun, function(...) return mpirun(2, ...) end } do
+			local status, out, err = run(arguments .. " --report /no/such/folder/report.json")
+			assert.are.equal(1, status, err)
+			assert.are.equal("", out)
+			assert.are.equal(1, count(err, "/no/such/folder/report.json"), err)
+		end
+		for _, number in ipairs { "abc", "0", "-1", "0x2", "100000", "2.5", "\\ " } do
+			local status, out, err = shell(("ZCC_THREADS=%s %s %s"):format(number, program, arguments))
+			assert.are.equal(2, status, err)
+			assert.are.equal("", out)
+			assert.are.equal(1, count(err, "$ZCC_THREADS is "), err)
+		end
+		assert.are.equal(0, (shell(("ZCC_THREADS=1 %s %s"):format(program, arguments))))
+	end)
 end)
