@@ -19,7 +19,7 @@ static int64_t most_ahead(int64_t chunk_bytes, int32_t slots)
 	void *buffers[N_BUFFERS], *small_to = on_device(NULL, SMALL_BYTES);
 	zcc_offload_region regions[N_BUFFERS];
 	for (int i = 0; i < N_BUFFERS; i++) {
-		char name[16];
+		char name[24];
 		snprintf(name, sizeof name, "buffer.%d", i);
 		memset(bytes, 10 + i, BUFFER_BYTES);
 		buffers[i] = on_device(bytes, BUFFER_BYTES);
