@@ -7,13 +7,13 @@ local TIMES = 7
 local GB = 1e9
 
 local function find_device()
-	local name = os.getenv "ZCC_DEVICE"
+	local gpu
 	for _, row in ipairs(zcc.device.list()) do
-		if not name and row.name == "cuda:0" then
-			name = row.name
+		if row.name == "cuda:0" then
+			gpu = row.name
 		end
 	end
-	return zcc.device.open(name)
+	return zcc.device.chosen(not os.getenv "ZCC_DEVICE" and gpu or nil)
 end
 
 -- Made by the first case and kept: what is copied and computed on.
@@ -124,7 +124,8 @@ end
 
 return zcc.bench.recipe {
 	name = "device",
-	about = "Copies and kernels of a device in gigabytes a second, medians of " .. TIMES .. ".",
+	about = "Copies and kernels of a device in gigabytes a second, medians of " .. TIMES
+		.. ". $ZCC_DEVICE names the device (default: the first GPU, else host).",
 	cases = {
 		copy("pinned -> device", "a", "pinned"),
 		copy("device -> pinned", "pinned", "a"),

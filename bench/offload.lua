@@ -68,7 +68,7 @@ local function calling_case(name, way)
 	return {
 		name = name,
 		run = function()
-			local on = zcc.device.open()
+			local on = zcc.device.chosen()
 			local queue = zcc.offload{ device = on }
 			local handles, close = registered(on, queue, N, BYTES)
 			local seconds = calling_thread(queue, way(queue, handles))
@@ -94,7 +94,7 @@ end
 
 -- Small copies during five offloads of BIG bytes, after one to warm up.
 local function disturbed(chunk_bytes)
-	local on = zcc.device.open()
+	local on = zcc.device.chosen()
 	local queue = zcc.offload{ device = on, chunk_bytes = chunk_bytes }
 	local handles, close = registered(on, queue, 1, BIG)
 	local all, worst, whole = {}, 0, {}

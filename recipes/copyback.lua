@@ -15,9 +15,9 @@ local WINDOW_BYTES = 4 * 2^20
 local SLICE_ELEMS = 2^18
 
 local args = {
-	{ flag = "--shapes", type = "string", value = "file",
-		about = "shapes document of the model, or a name that zcc knows: qwen3-8b, demo, … (default: demo)" },
-	{ flag = "--elems", type = "int", min = 0, about = "parameters of the model, where no shapes are given" },
+	{ flag = "--shapes", type = "string", value = "model",
+		about = "a model that zcc knows (qwen3-8b, demo, …) or a shapes document (default: demo)" },
+	{ flag = "--elems", type = "int", min = 0, about = "parameters, instead of --shapes" },
 	{ flag = "--dp", type = "int", default = 1, min = 1, about = "ranks that ZeRO-3 cuts the model over" },
 	{ flag = "--ratio", type = "number", default = 1, min = 0, max = 1,
 		about = "share of the sub-groups that live on the host; only those are copied" },
@@ -27,7 +27,7 @@ local args = {
 		about = "elements of each of the two staging buffers" },
 	{ flag = "--pin", type = "choice", choices = { "yes", "no" }, default = "yes",
 		about = "whether to stage through pinned memory" },
-	{ flag = "--device", type = "string", about = "host, late:host, cuda:0, … (default: $ZCC_DEVICE, else host)" },
+	zcc.device.argument,
 	{ flag = "--report", type = "string", value = "file", about = "write the report as JSON" },
 }
 
@@ -41,8 +41,7 @@ local function shards(a)
 		end
 		return { math.ceil(a.elems / a.dp) }, ("%d parameters"):format(a.elems)
 	end
-	local name = a.shapes or "demo"
-	local shapes = zcc.models.configs[name] and zcc.shapes.generate(name) or zcc.shapes.read(name)
+	local shapes = zcc.shapes.choose(a.shapes or "demo")
 	local list = {}
 	for i, tensor in ipairs(shapes.tensors) do
 		list[i] = math.ceil(tensor.bytes / zcc.store.dtype_bytes(tensor.dtype) / a.dp)
@@ -168,7 +167,7 @@ local function summarize(a, model, made, groups, result)
 		line("direct", result.direct)
 		line("slower of cast, copy", result.limit)
 	end
-	print(("%d bytes pinned; %s"):format(result.pinned_bytes,
+	print(("%s pinned; %s"):format(zcc.bytes.format(result.pinned_bytes),
 		not result.bitwise and "the copies DIFFER" or result.staged and "the same bits both ways" or "nothing was staged"))
 end
 
@@ -186,7 +185,7 @@ local function run(ctx)
 	local a, comm = ctx.args, ctx.comm
 	local elems, model = shards(a)
 	local groups = sub_groups(elems)
-	local device = zcc.device.open(a.device)
+	local device = comm:together(zcc.device.chosen, a.device)
 	local made, result = nil, {}
 	comm:together(function()
 		made = prepare(ctx, device, groups, zcc.copyback.first_host_group(#groups, a.ratio))

@@ -3,6 +3,7 @@
 -- hooks of that step.
 
 local zcc = require "zcc"
+local misuse = zcc.error.misuse
 
 -- How much of the updates' buffer lies between two steps: weights of different steps then differ everywhere.
 local STRIDE = 4096
@@ -12,13 +13,15 @@ local STRIDE = 4096
 local function sizes_of(args)
 	local sizes, total = {}, 0
 	if args.elems then
+		if args.shapes then
+			misuse("--shapes and --elems: one or the other says how large the model is")
+		end
 		local n = math.min(64, math.max(args.elems, 1))
 		for i = 1, n do
 			sizes[i] = (math.floor(args.elems * i / n) - math.floor(args.elems * (i - 1) / n)) * 2
 		end
 	else
-		local shapes = args.shapes and zcc.shapes.read(args.shapes) or zcc.shapes.generate(args.model)
-		for i, tensor in ipairs(shapes.tensors) do
+		for i, tensor in ipairs(zcc.shapes.choose(args.shapes or "qwen3-8b").tensors) do
 			sizes[i] = math.ceil(tensor.bytes / args.dp)
 		end
 	end
@@ -189,23 +192,24 @@ return zcc.recipe {
 	name = "offload",
 	about = "Snapshots of a model's weights during training: how long the trainer waits, with and without deferral.",
 	args = {
-		{ flag = "--model", type = "string", default = "qwen3-8b", about = "a model that zcc knows" },
-		{ flag = "--shapes", type = "file", about = "shapes of another model (JSON)" },
-		{ flag = "--elems", type = "int", min = 0, about = "so many bf16 elements instead of a model's" },
-		{ flag = "--dp", type = "int", default = 64, min = 1, about = "ranks that the model is cut over" },
+		{ flag = "--shapes", type = "string", value = "model",
+			about = "a model that zcc knows (qwen3-8b, demo, …) or a shapes document (default: qwen3-8b)" },
+		{ flag = "--elems", type = "int", min = 0, about = "bf16 parameters in 64 buffers, instead of --shapes" },
+		{ flag = "--dp", type = "int", default = 64, min = 1, about = "ranks that the model of --shapes is cut over" },
 		{ flag = "--steps", type = "int", default = 12, min = 1, about = "training steps" },
 		{ flag = "--every", type = "int", default = 2, min = 1, about = "steps from snapshot to snapshot" },
-		{ flag = "--hooks", type = "int", default = 8, min = 1, about = "moments of a step that start a share" },
-		{ flag = "--chunk", type = "bytes", default = "8MiB", about = "bytes copied at once" },
+		{ flag = "--hooks", type = "int", default = 8, min = 1,
+			about = "moments of a step, each of which starts a share of the chunks" },
+		{ flag = "--chunk", type = "bytes", default = "8MiB", about = "bytes of a chunk, in the third way" },
 		{ flag = "--compute", type = "number", min = 0, value = "seconds",
 			about = "length of forward and backward (default: twice a snapshot's copy)" },
-		{ flag = "--cap", type = "bytes", about = "pinned memory that may be taken" },
-		{ flag = "--device", type = "string", about = "host, late:host, cuda:0 (default: $ZCC_DEVICE, else host)" },
+		{ flag = "--cap", type = "bytes", about = "pinned memory that may be taken (default: what the system allows)" },
+		zcc.device.argument,
 		{ flag = "--report", type = "string", value = "file", about = "write the report as JSON" },
 	},
 	run = function(ctx)
 		local a = ctx.args
-		local device = zcc.device.open(a.device)
+		local device = zcc.device.chosen(a.device)
 		local sizes, total = sizes_of(a)
 		local model = make_model(device, sizes, a.steps)
 		optimizer(model, 0)
@@ -224,7 +228,7 @@ return zcc.recipe {
 			print(LINE:format(way.name, r.stall.median * 1e3, r.stall.worst * 1e3, r.small.median * 1e6,
 				r.small.worst * 1e6, r.snapshots, r.chunks, zcc.bytes.format(r.pinned)))
 		end
-		print("every snapshot has the bits of its step")
+		print(a.every > a.steps and "no snapshot: --every is more than --steps" or "every snapshot has the bits of its step")
 		if a.report then
 			report(ctx, device, model, total, compute, results)
 		end

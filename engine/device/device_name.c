@@ -54,7 +54,8 @@ static zcc_status read_late(const char *word, const char *origin, zcci_device_na
 }
 
 /* "host", "cuda:1", "cuda" (the first). */
-static zcc_status read_kind(const char *text, const char *end, zcci_device_name *name, zcc_error *error)
+static zcc_status read_kind(const char *whole, const char *text, const char *end, zcci_device_name *name,
+                            zcc_error *error)
 {
 	char word[sizeof name->kind + 16];
 	if ((size_t)(end - text) < sizeof word) {
@@ -71,8 +72,8 @@ static zcc_status read_kind(const char *text, const char *end, zcci_device_name 
 			return ZCC_OK;
 		}
 	}
-	return zcci_fail(error, ZCC_EINVAL, 0, operation, "\"%.*s\" is no device (they are host, cuda:N, late:host, late:cuda:N)",
-	                 (int)(end - text < 60 ? end - text : 60), text);
+	return zcci_fail(error, ZCC_EINVAL, 0, operation,
+	                 "\"%.60s\" is no device (they are host, cuda:N, late:host, late:cuda:N)", whole);
 }
 
 static void print(zcci_device_name *name)
@@ -105,7 +106,7 @@ zcc_status zcci_device_name_parse(const char *text, zcci_device_name *name, zcc_
 		if (status != ZCC_OK)
 			return status;
 	}
-	zcc_status status = read_kind(kind, end, &made, error);
+	zcc_status status = read_kind(text, kind, end, &made, error);
 	if (status != ZCC_OK)
 		return status;
 	print(&made);

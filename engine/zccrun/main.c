@@ -107,7 +107,13 @@ int main(int argc, char **argv)
 	bool first = zcc_comm_rank(comm) == 0;
 	char message[PATH_MAX + 128];
 	if (unknown != NULL) {
-		snprintf(message, sizeof message, "unknown option %.200s\nTry 'zccrun --help'.", unknown);
+		snprintf(message, sizeof message,
+		         "unknown option %.200s; a recipe's options come behind its name\nTry 'zccrun --help'.", unknown);
+		launch_end(comm, 2, message, false);
+	}
+	if (!help && (version || list_devices) && i < argc) {
+		snprintf(message, sizeof message, "nothing belongs behind %s, found %.200s\nTry 'zccrun --help'.",
+		         version ? "--version" : "--devices", argv[i]);
 		launch_end(comm, 2, message, false);
 	}
 	if (help || version || list_devices) {

@@ -119,6 +119,24 @@ local function ordered(r)
 		{ "ratio", r.ratio or null }, { "target", r.target or null }, { "ok", r.ok == nil and null or r.ok } }
 end
 
+-- The cases that a filter matches: at least one.
+local function chosen(cases, filter)
+	local list, names = {}, {}
+	for i, case in ipairs(cases) do
+		local ok, found = pcall(string.find, case.name, filter or "")
+		if not ok then
+			fault.misuse("--filter: '%s' is no Lua pattern: %s", filter, found)
+		elseif found then
+			list[#list + 1] = case
+		end
+		names[i] = case.name
+	end
+	if #list == 0 then
+		fault.misuse("--filter: '%s' matches none of the cases:\n  %s", filter, table.concat(names, "\n  "))
+	end
+	return list
+end
+
 --- A recipe of the cases { name =, run = function(ctx) return measured end }, in order; a case may return nil after
 --- ctx.say has told why. Every process runs every case.
 function M.recipe(options)
@@ -131,6 +149,7 @@ function M.recipe(options)
 			{ flag = "--report", type = "string", value = "file", about = "write the rows as JSON" },
 		},
 		run = function(ctx)
+			local cases = chosen(options.cases, ctx.args.filter)
 			local build = zffi.string(zffi.lib.zcc_build_type())
 			if build ~= "Release" then
 				fault.misuse("a bench needs a Release build, this is %s", build)
@@ -139,8 +158,8 @@ function M.recipe(options)
 			if ctx.comm.rank == 0 then
 				print(line:format("", "value", "unit", "limit", "ratio", "target", "ok"))
 			end
-			for _, case in ipairs(options.cases) do
-				local measured = (not ctx.args.filter or case.name:find(ctx.args.filter)) and case.run(ctx)
+			for _, case in ipairs(cases) do
+				local measured = case.run(ctx)
 				if measured and ctx.comm.rank == 0 then
 					local r = row(case.name, measured)
 					print_row(line, r)

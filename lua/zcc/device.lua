@@ -70,6 +70,26 @@ function M.open(name)
 	return object.wrap(Device, made_by("zcc_device *", lib.zcc_device_open, name and zffi.text(name, "a device")))
 end
 
+--- The argument of recipes that work on a device: zcc.device.chosen(ctx.args.device) opens it.
+M.argument = {
+	flag = "--device", type = "string", value = "name",
+	about = "host, cuda:N or, for tests, late:host; zccrun --devices lists them (default: $ZCC_DEVICE, else host)",
+}
+
+--- open(name), for a name from the command line or, where it is nil, from $ZCC_DEVICE: one that names no device is
+--- misuse.
+function M.chosen(name)
+	local ok, device = pcall(M.open, name)
+	if ok then
+		return device
+	end
+	local why = fault.from(device)
+	if why.status ~= "ZCC_EINVAL" then
+		error(why, 0)
+	end
+	fault.misuse("%s: %s", (name or "") == "" and "$ZCC_DEVICE" or "--device", why.message)
+end
+
 --- { { name =, about = }, … }: what this machine has, and why it has not what it could have.
 function M.list()
 	local name, about, found, err = ffi.new("char[32]"), ffi.new("char[256]"), ffi.new("int32_t[1]"), zffi.new_error()

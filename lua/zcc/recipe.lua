@@ -172,9 +172,22 @@ function Recipe:help(command)
 	return parser_of(self, command):get_help()
 end
 
+-- A negative number behind an option is its value; the parser would take it for an option.
+local function join_negative(list)
+	local joined = {}
+	for _, text in ipairs(list) do
+		if text:find("^%-%.?%d") and (joined[#joined] or ""):find("^%-%-[^=]+$") then
+			joined[#joined] = joined[#joined] .. "=" .. text
+		else
+			joined[#joined + 1] = text
+		end
+	end
+	return joined
+end
+
 --- The values of the arguments by name. Misuse is raised as such.
 function Recipe:parse(list, command)
-	local ok, result = parser_of(self, command):pparse(list)
+	local ok, result = parser_of(self, command):pparse(join_negative(list))
 	if ok and result[STRAY][1] then
 		ok, result = false, ("unexpected argument '%s'"):format(result[STRAY][1])
 	end

@@ -84,10 +84,15 @@ function M.write(path, document)
 	textfile.write(path, M.format(document) .. "\n")
 end
 
-local function named_config(name)
+local function known_names()
 	local known = {}
 	for key in pairs(models.configs) do known[#known + 1] = key end
 	table.sort(known)
+	return known
+end
+
+local function named_config(name)
+	local known = known_names()
 	return models.configs[name] or fault.raise("ZCC_EINVAL", "model '%s' is not known%s; known are %s", tostring(name),
 		words.suggestion(tostring(name), known), table.concat(known, ", "))
 end
@@ -103,6 +108,19 @@ function M.generate(name, config, dtype)
 	local tensors = models.tensors(family, config, dtype)
 	for _, tensor in ipairs(tensors) do tensor.bytes = count_bytes(tensor, name) end
 	return { model = name, config = config, tensors = tensors }
+end
+
+--- The document that an argument --shapes names: that of a model that zcc knows, or that in a file. Neither is misuse.
+function M.choose(name)
+	if models.configs[name] then return M.generate(name) end
+	local file, why = io.open(name, "rb")
+	if not file then
+		local known = known_names()
+		fault.misuse("--shapes: '%s' is no model that zcc knows (%s)%s, and as a file: %s", name,
+			table.concat(known, ", "), words.suggestion(name, known), why)
+	end
+	file:close()
+	return M.read(name)
 end
 
 return M

@@ -47,7 +47,7 @@ describe("recipes/copyback.lua", function()
 		assert.are.equal(0, number(text, "pinned_bytes"))
 		assert.is_truthy(text:find('"bitwise": true', 1, true))
 		assert.is_truthy(text:find('"staged": null', 1, true), text)
-		assert.is_truthy(out:find("0 bytes pinned", 1, true), out)
+		assert.is_truthy(out:find("0 B pinned", 1, true), out)
 	end)
 
 	it("copies_only_the_share_that_lives_on_the_host", function()
@@ -98,17 +98,31 @@ describe("recipes/copyback.lua", function()
 		assert.are.equal(1, times)
 	end)
 
+	it("a_device_that_one_process_misnames_ends_all_without_an_abort", function()
+		local run = program .. " recipes/copyback.lua --elems 1000"
+		local status, _, err = shell(("%s -n 1 %s : -n 1 env ZCC_DEVICE=nothing %s"):format(launcher, run, run))
+		assert.are.equal(2, status, err)
+		assert.is_truthy(err:find('$ZCC_DEVICE: "nothing" is no device', 1, true), err)
+		assert.is_nil(err:find("MPI_ABORT", 1, true), err)
+	end)
+
 	it("misuse_is_said", function()
 		for arguments, message in pairs{
 			["--elems 5 --shapes demo"] = "one or the other",
-			["--shapes nowhere.json"] = "nowhere.json",
+			["--shapes nowhere.json"] = "'nowhere.json' is no model that zcc knows (all-minilm-l6-v2, demo,",
+			["--shapes qwen3-8"] = "did you mean",
+			["--elems -1"] = "--elems: -1 is less than 0",
 			["--ratio 2"] = "--ratio: 2 is more than 1",
 			["--elems 9007199254740992"] = "9007199254740992 parameters of a rank; at most 10000000000000",
-			["--elems 10 --device nothing"] = "nothing",
+			["--elems 10 --device nothing"] = '--device: "nothing" is no device',
+			["--elems 10 --device late:late:host"] = '--device: "late:late:host" is no device',
 		} do
 			local status, _, err = shell(("%s recipes/copyback.lua %s"):format(program, arguments))
-			assert.is_true(status > 0, arguments)
+			assert.are.equal(2, status, arguments)
 			assert.is_truthy(err:find(message, 1, true), err)
 		end
+		local status, _, err = shell(("ZCC_DEVICE=nothing %s recipes/copyback.lua --elems 10"):format(program))
+		assert.are.equal(2, status)
+		assert.is_truthy(err:find('$ZCC_DEVICE: "nothing" is no device', 1, true), err)
 	end)
 end)

@@ -43,7 +43,7 @@ describe("recipes/offload.lua", function()
 	end
 
 	it("takes_a_models_sizes_cut_over_ranks", function()
-		local text = offload("--model qwen3-8b --dp 4096 --steps 2 --every 1")
+		local text = offload("--shapes qwen3-8b --dp 4096 --steps 2 --every 1")
 		assert.are.same({ 399 }, numbers(text, "buffers"))
 		local bytes = numbers(text, "bytes")[1]
 		assert.is_true(bytes >= 16381470720 / 4096 and bytes <= 16381470720 / 4096 + 399)
@@ -60,6 +60,7 @@ describe("recipes/offload.lua", function()
 
 	it("takes_one_step_and_no_bytes", function()
 		offload("--elems 0 --steps 1 --every 1")
-		offload("--elems 1000 --steps 1 --every 3")
+		local _, out = offload("--elems 1000 --steps 1 --every 3")
+		assert.is_truthy(out:find("no snapshot: --every is more than --steps", 1, true), out)
 	end)
 end)

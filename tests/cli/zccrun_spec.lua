@@ -128,7 +128,9 @@ describe("zccrun", function()
 	it("misuse_is_status_2_with_a_message_and_nothing_on_stdout", function()
 		local cases = {
 			[""] = "no recipe is named",
-			["--nonsense"] = "unknown option --nonsense",
+			["--nonsense"] = "unknown option --nonsense; a recipe's options come behind its name",
+			["--devices host"] = "nothing belongs behind --devices, found host",
+			["--version 2"] = "nothing belongs behind --version, found 2",
 			["nowhere/at/all.lua"] = "no recipe nowhere/at/all.lua",
 			["tests"] = "no recipe tests",
 			[recipes .. "no_recipe.lua"] = "no_recipe.lua is no recipe: it returns a number",
@@ -136,6 +138,7 @@ describe("zccrun", function()
 			[recipes .. "arguments.lua stray"] = "unexpected argument 'stray'",
 			[recipes .. "arguments.lua --count"] = "'--count' requires an argument",
 			[recipes .. "arguments.lua --count ten"] = '--count: "ten" is no whole number',
+			[recipes .. "arguments.lua --count -1"] = "--count: -1 is less than 1",
 			[recipes .. "arguments.lua --count 10"] = "--count: 10 is more than 9",
 			[recipes .. "arguments.lua --decay inf"] = '--decay: "inf" is no number',
 			[recipes .. "arguments.lua --staging 8MiBs"] = "--staging: \"8MiBs\" is no amount of bytes",
@@ -143,6 +146,8 @@ describe("zccrun", function()
 			[recipes .. "arguments.lua --policy best"] = "must be one of 'balanced', 'lowest'",
 			[recipes .. "arguments.lua --in nowhere"] = "--in: nowhere: No such file or directory",
 			[ends] = "missing option '--how'",
+			["bench/plan.lua --filter nosuch"] = "--filter: 'nosuch' matches none of the cases:\n  qwen3-8b dp=4",
+			["bench/plan.lua --filter ["] = "--filter: '[' is no Lua pattern: ",
 		}
 		for arguments, message in pairs(cases) do
 			local status, out, err = zccrun(arguments)
