@@ -7,9 +7,9 @@ local misuse = zcc.error.misuse
 local TIMES = 5
 
 local args = {
-	{ flag = "--shapes", type = "string", value = "file",
-		about = "shapes document of the model, or a name that zcc knows: qwen3-8b, demo, … (default: demo)" },
-	{ flag = "--elems", type = "int", min = 0, about = "parameters of the model, where no shapes are given" },
+	{ flag = "--shapes", type = "string", value = "model",
+		about = "a model that zcc knows (qwen3-8b, demo, …) or a shapes document (default: demo)" },
+	{ flag = "--elems", type = "int", min = 0, about = "parameters, instead of --shapes" },
 	{ flag = "--dp", type = "int", default = 1, min = 1, about = "ranks that every parameter is cut over" },
 	{ flag = "--dtype", type = "choice", choices = { "bf16", "f32" }, default = "bf16", about = "of the parameters" },
 	{ flag = "--decay", type = "number", default = 0.999, min = 0, about = "of the average, below 1" },
@@ -17,14 +17,16 @@ local args = {
 		about = "steps from one update to the next" },
 	{ flag = "--place", type = "choice", choices = { "host", "device" }, default = "host",
 		about = "where parameters and averages are" },
-	{ flag = "--device", type = "string", about = "host, late:host, cuda:0, … (default: $ZCC_DEVICE, else host)" },
+	zcc.device.argument,
 	{ flag = "--threads", type = "int", min = 1, max = 256,
 		about = "threads on the host (default: $ZCC_THREADS, else all processors)" },
-	{ flag = "--out", type = "string", value = "file", about = "save the averages of rank 0 there, as safetensors" },
+	{ flag = "--out", type = "string", value = "file",
+		about = "keep what rank 0 saves, as safetensors (default: a temporary file of 4 bytes a parameter)" },
 	{ flag = "--report", type = "string", value = "file", about = "write the report as JSON" },
 }
 
--- { name, elems } of what one of dp ranks holds of each parameter, and how the model is called.
+-- { name, elems, shape } of what one of dp ranks holds of each parameter, and how the model is called. What is cut is
+-- flat and has no shape.
 local function shards(a)
 	if a.elems then
 		if a.shapes then
@@ -32,12 +34,11 @@ local function shards(a)
 		end
 		return { { name = "w", elems = math.ceil(a.elems / a.dp) } }, ("%d parameters"):format(a.elems)
 	end
-	local name = a.shapes or "demo"
-	local shapes = zcc.models.configs[name] and zcc.shapes.generate(name) or zcc.shapes.read(name)
+	local shapes = zcc.shapes.choose(a.shapes or "demo")
 	local list = {}
 	for i, tensor in ipairs(shapes.tensors) do
 		local elems = tensor.bytes / zcc.store.dtype_bytes(tensor.dtype)
-		list[i] = { name = tensor.name, elems = math.ceil(elems / a.dp) }
+		list[i] = { name = tensor.name, elems = math.ceil(elems / a.dp), shape = a.dp == 1 and tensor.shape or nil }
 	end
 	return list, shapes.model
 end
@@ -47,8 +48,7 @@ local function memory(made, bytes)
 end
 
 -- Parameters that are there, and averages of them that have just begun.
-local function prepare(a, list)
-	local device = zcc.device.open(a.device)
+local function prepare(a, list, device)
 	local dtype = a.dtype:upper()
 	local made = { device = device, stream = device:stream(), on_device = a.place == "device", buffers = #list,
 		elems = 0, param_bytes = zcc.store.dtype_bytes(dtype) }
@@ -61,7 +61,8 @@ local function prepare(a, list)
 		local ema, at = zcc.ema.create { device = device, interval = a.interval }, 0
 		local group = ema:group(a.decay)
 		for _, shard in ipairs(list) do
-			ema:add { name = shard.name, elems = shard.elems, group = group, ema = averages, ema_offset = at * 4,
+			ema:add { name = shard.name, elems = shard.elems, shape = shard.shape, group = group,
+				ema = averages, ema_offset = at * 4,
 				param = made.params, param_offset = at * made.param_bytes, param_dtype = dtype }
 			at = at + shard.elems
 		end
@@ -149,10 +150,18 @@ local function run(ctx)
 	if a.threads then
 		zcc.threads.set(a.threads)
 	end
+	local there = a.out and comm.rank == 0 and io.open(a.out, "rb")
+	if there then
+		there:close()
+	end
+	if comm:sum(there and 1 or 0) > 0 then
+		misuse("--out: %s is there already; remove it or name another file", a.out)
+	end
 	local list, model = shards(a)
+	local device = comm:together(zcc.device.chosen, a.device)
 	local made, result
 	comm:together(function()
-		made = prepare(a, list)
+		made = prepare(a, list, device)
 		result = measure(made)
 		local path = comm.rank == 0 and a.out or nil
 		local temporary = not path and os.tmpname()

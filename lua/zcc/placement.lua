@@ -8,6 +8,7 @@
 --       placements = { { kind = "shard", axis = "tp", dim = 0, parts = { { size =, units =, cut =, padded = } } },
 --                      { kind = "shard", …, extents = {…} }, { kind = "owner", axis = "pp", at = 1 } } } } }
 
+local ema = require "zcc.ema"
 local facts = require "zcc.facts"
 local fault = require "zcc.error"
 local layout_string = require "zcc.layout_string"
@@ -28,11 +29,15 @@ end
 
 -- ---- rules to parameters ----
 
+-- The counters that zcc.ema saves beside its averages: no family knows them, and every rank takes them up whole.
+local WHOLE = { replicate = true }
+
 -- The rule of every parameter and what its pattern captured; all that no rule matches are named together.
 local function match_rules(rules, params, default)
 	local matched, captured, missing = {}, {}, {}
 	for index, param in ipairs(params) do
-		for _, rule in ipairs(rules.rules) do
+		if param.name == ema.COUNTERS then matched[index] = WHOLE end
+		for _, rule in ipairs(matched[index] and {} or rules.rules) do
 			for i = 1, #rule do
 				local from, _, capture = param.name:find(rule[i])
 				if from then
@@ -334,13 +339,14 @@ function M.resolve(layout, params, rules, options)
 		local placements = {}
 		local is_expert = rule and (rule.expert or rule.expert_axis)
 		local context = is_expert and expert or dense
-		if stage_of then placements[1] = { kind = "owner", axis = "pp", at = stage_of(index, rule) } end
+		local is_cut = rule ~= WHOLE
+		if stage_of and is_cut then placements[1] = { kind = "owner", axis = "pp", at = stage_of(index, rule) } end
 		if is_expert then placements[#placements + 1] = expert_placement(context, param, rule, captured[index]) end
 		if rule then placements[#placements + 1] = tensor_placement(context, param, rule) end
 		description.params[index] = {
 			name = param.name, dtype = param.dtype, shape = param.shape, mesh = context.mesh,
 			scale = stored_scale(context, rule), placements = #placements > 0 and placements or nil,
-			zero_axes = context.zero_axes, zero_group = context.zero_group,
+			zero_axes = is_cut and context.zero_axes or nil, zero_group = is_cut and context.zero_group or nil,
 		}
 	end
 	return description

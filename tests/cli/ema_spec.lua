@@ -51,6 +51,43 @@ describe("recipes/ema.lua", function()
 		assert.is_truthy(text:find('"zcc.ema.counters":{"dtype":"I64","shape":[2]', 1, true))
 	end)
 
+	it("what_is_saved_reshards_like_any_checkpoint_and_every_rank_takes_it_up", function()
+		local folder = os.tmpname()
+		os.remove(folder)
+		assert.are.equal(0, (shell("mkdir " .. folder)))
+		local function run(recipe, ...)
+			local status, out, err = shell(("%s %s"):format(program, recipe:format(...)))
+			assert.are.equal(0, status, err)
+			return out
+		end
+		run("recipes/ema.lua --shapes demo --interval 3 --out %s/saved.safetensors", folder)
+		local counted = run("tests/cli/recipes/take_up.lua --in %s/saved.safetensors", folder):match("%d+ calls.*")
+		run("recipes/reshard.lua --in %s/saved.safetensors --out %s/cut --to pp=2,dp=2,zero=3 --verify", folder, folder)
+		for rank = 0, 3 do
+			local out = run("tests/cli/recipes/take_up.lua --in %s/cut/rank-%05d-of-00004.safetensors", folder, rank)
+			assert.are.equal(counted, out:match("%d+ calls.*"))
+		end
+		run("recipes/reshard.lua --in %s/cut --out %s/whole --to full", folder, folder)
+		run("recipes/compare.lua --in %s/saved.safetensors --with %s/whole", folder, folder)
+		shell("rm -r " .. folder)
+	end)
+
+	it("a_file_that_is_there_is_kept_and_found_before_the_work", function()
+		local path = os.tmpname()
+		local status, _, err = shell(("%s recipes/ema.lua --elems 1000 --out %s"):format(program, path))
+		os.remove(path)
+		assert.are.equal(2, status)
+		assert.is_truthy(err:find(path .. " is there already; remove it or name another file", 1, true), err)
+	end)
+
+	it("a_device_that_one_process_misnames_ends_all_without_an_abort", function()
+		local run = program .. " recipes/ema.lua --elems 1000"
+		local status, _, err = shell(("%s -n 1 %s : -n 1 env ZCC_DEVICE=nothing %s"):format(launcher, run, run))
+		assert.are.equal(2, status, err)
+		assert.is_truthy(err:find('$ZCC_DEVICE: "nothing" is no device', 1, true), err)
+		assert.is_nil(err:find("MPI_ABORT", 1, true), err)
+	end)
+
 	it("misuse_ends_with_status_2", function()
 		for _, arguments in ipairs { "--decay 1", "--interval 0", "--interval 2147483648",
 			"--threads 257", "--elems 5 --shapes demo", "--dtype f16" } do

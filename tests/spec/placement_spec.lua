@@ -48,6 +48,13 @@ local function cut_of(item)
 end
 
 describe("placement", function()
+	it("what_an_ema_counted_is_whole_on_every_rank", function()
+		local params = { param("layers.0.a", 8, 8), param("layers.1.a", 8, 8), param("zcc.ema.counters", 2) }
+		local counters = resolve("pp=2,dp=2,tp=2,zero=3", params, only({ cut = 0 }))["zcc.ema.counters"]
+		assert.is_nil(counters.placements)
+		assert.is_nil(counters.zero_axes)
+	end)
+
 	it("cuts_qwen3_by_columns_rows_and_heads", function()
 		-- 4 heads and 2 key/value heads of 8.
 		local config = { num_attention_heads = 4, num_key_value_heads = 2, head_dim = 8, hidden_size = 16 }
