@@ -18,7 +18,7 @@
 typedef struct zcc_adamw zcc_adamw;
 
 typedef struct zcc_adamw_options {
-	uint32_t struct_bytes;
+	uint32_t struct_bytes; /* set by zcc_adamw_options_init */
 	uint32_t reserved; /* 0 */
 	zcc_device *
 	        device; /* may be NULL; where it is given, a buffer in its memory is refused. AdamW holds a reference */
@@ -30,7 +30,7 @@ typedef struct zcc_adamw_options {
 
 /* The state of one parameter, or of a shard of it, in host memory. The caller keeps it alive as long as the handle. */
 typedef struct zcc_adamw_buffer {
-	uint32_t struct_bytes;
+	uint32_t struct_bytes; /* set by zcc_adamw_buffer_init */
 	int32_t grad_dtype; /* ZCC_F32, ZCC_BF16, ZCC_F16 */
 	const char *name;   /* copied; no two alike */
 	void *master;       /* F32, as the moments; all may be NULL where elems is 0 */
@@ -44,14 +44,17 @@ typedef struct zcc_adamw_buffer {
 	double weight_decay; /* -1 = that of the options */
 } zcc_adamw_buffer;
 
+/* Fills in struct_bytes and the defaults; call it before setting any member. */
 ZCC_API void zcc_adamw_options_init(zcc_adamw_options *options);
 /* ZCC_EINVAL, ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_adamw_create(const zcc_adamw_options *options, zcc_adamw **adamw, zcc_error *error);
 /* Touches no buffer. NULL is allowed. */
 ZCC_API void zcc_adamw_destroy(zcc_adamw *adamw);
+/* The same for a buffer: F32 gradients, BF16 results, weight_decay -1. */
 ZCC_API void zcc_adamw_buffer_init(zcc_adamw_buffer *buffer);
 /* *index counts from 0. ZCC_EINVAL names the buffer, what was found and what is allowed; ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_adamw_add(zcc_adamw *adamw, const zcc_adamw_buffer *buffer, int32_t *index, zcc_error *error);
+/* Buffers added so far. */
 ZCC_API int32_t zcc_adamw_count(const zcc_adamw *adamw);
 /* As it was added. `name` is owned by the handle. ZCC_EINVAL for an index that is none. */
 ZCC_API zcc_status zcc_adamw_buffer_get(const zcc_adamw *adamw, int32_t index, zcc_adamw_buffer *buffer,

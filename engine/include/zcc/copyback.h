@@ -19,7 +19,7 @@
 typedef struct zcc_copyback zcc_copyback;
 
 typedef struct zcc_copyback_options {
-	uint32_t struct_bytes;
+	uint32_t struct_bytes; /* set by zcc_copyback_options_init */
 	int32_t dtype;        /* of the device's side: ZCC_BF16 (default), ZCC_F16 or ZCC_F32 */
 	int32_t pinning;      /* 1 (default), or 0 = everything is copied directly */
 	uint32_t pool_flags;  /* ZCC_POOL_OR_UNPINNED: rather staging buffers that are not pinned than an error */
@@ -30,7 +30,7 @@ typedef struct zcc_copyback_options {
 /* One run of elements. Pointers may be NULL where elems is 0. Source and target share no memory; nor does the target
  * with the source of another piece of the call, which is not checked. */
 typedef struct zcc_copyback_piece {
-	void *target;
+	void *target; /* both aligned to their elements; the caller keeps them */
 	const void *source;
 	int64_t elems; /* >= 0 */
 } zcc_copyback_piece;
@@ -46,6 +46,7 @@ typedef struct zcc_copyback_stats {
 	int64_t unpinned_bytes; /* of them: not pinned, for the cap or the system's limit */
 } zcc_copyback_stats;
 
+/* Fills in struct_bytes and the defaults; call it before setting any member. */
 ZCC_API void zcc_copyback_options_init(zcc_copyback_options *options);
 /* Keeps the device open and holds a reference to the pool. Pins nothing yet. options may be NULL. ZCC_EINVAL,
  * ZCC_ENOMEM. */
@@ -56,6 +57,7 @@ ZCC_API zcc_status zcc_copyback_create(zcc_device *device, const zcc_copyback_op
 ZCC_API void zcc_copyback_destroy(zcc_copyback *copyback);
 /* Gives the two buffers back now; the next use makes them again. ZCC_EBUSY while a call runs. */
 ZCC_API zcc_status zcc_copyback_release(zcc_copyback *copyback, zcc_error *error);
+/* The numbers so far. */
 ZCC_API void zcc_copyback_get_stats(zcc_copyback *copyback, zcc_copyback_stats *stats);
 
 /* target[i] of the handle's dtype = source[i] (F32) rounded to nearest even, in order of the pieces. Sources lie on the

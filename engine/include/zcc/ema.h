@@ -12,14 +12,14 @@
 typedef struct zcc_ema zcc_ema;
 
 typedef struct zcc_ema_options {
-	uint32_t struct_bytes;
-	int32_t interval;   /* every interval-th call of zcc_ema_update updates; >= 1 */
+	uint32_t struct_bytes; /* set by zcc_ema_options_init */
+	int32_t interval;   /* every interval-th call of zcc_ema_update updates; 1 by default, >= 1 */
 	zcc_device *device; /* tells the place of an address; needed. The EMA holds a reference */
 } zcc_ema_options;
 
 /* One averaged parameter, or a shard of it. The caller keeps both buffers alive where they are, as long as the EMA. */
 typedef struct zcc_ema_buffer {
-	uint32_t struct_bytes;
+	uint32_t struct_bytes; /* set by zcc_ema_buffer_init */
 	int32_t group;       /* as zcc_ema_group gave it */
 	const char *name;    /* copied; no two alike */
 	void *ema;           /* may be NULL where elems is 0 */
@@ -31,6 +31,7 @@ typedef struct zcc_ema_buffer {
 	int32_t param_place; /* the same */
 } zcc_ema_buffer;
 
+/* Fills in struct_bytes and the defaults; call it before setting any member. */
 ZCC_API void zcc_ema_options_init(zcc_ema_options *options);
 /* ZCC_EINVAL, ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_ema_create(const zcc_ema_options *options, zcc_ema **ema, zcc_error *error);
@@ -41,6 +42,7 @@ ZCC_API void zcc_ema_destroy(zcc_ema *ema);
 ZCC_API zcc_status zcc_ema_group(zcc_ema *ema, double decay, int32_t *group, zcc_error *error);
 /* A decay for the updates to come. ZCC_EINVAL. */
 ZCC_API zcc_status zcc_ema_set_decay(zcc_ema *ema, int32_t group, double decay, zcc_error *error);
+/* The same for a buffer: F32 parameters, group 0, any place. */
 ZCC_API void zcc_ema_buffer_init(zcc_ema_buffer *buffer);
 /* *index counts from 0. Refused (ZCC_EINVAL, naming buffer, what was found and what is allowed): another dtype, a place
  * that is not the declared one, a host buffer in an EMA with device buffers, a name that is taken. ZCC_ENOMEM. */
@@ -64,6 +66,7 @@ ZCC_API zcc_status zcc_ema_start(zcc_ema *ema, zcc_stream *stream, zcc_error *er
 
 /* ---- state: the buffers and two counters ---- */
 
+/* Buffers added so far. */
 ZCC_API int32_t zcc_ema_count(const zcc_ema *ema);
 /* As it was added, its places as found. `name` is owned by the EMA. ZCC_EINVAL for an index that is none. */
 ZCC_API zcc_status zcc_ema_buffer_get(const zcc_ema *ema, int32_t index, zcc_ema_buffer *buffer, zcc_error *error);
@@ -73,7 +76,8 @@ ZCC_API int64_t zcc_ema_updates(const zcc_ema *ema);
 /* Takes up saved counters, 0 <= updates <= calls < 2^62. ZCC_EINVAL. */
 ZCC_API zcc_status zcc_ema_resume(zcc_ema *ema, int64_t calls, int64_t updates, zcc_error *error);
 /* Copies EMA buffer `index` to host memory, or from it; `bytes` must be exactly its size. One in device memory is
- * copied on `stream`, after what was submitted to it; one on the host needs none. Blocks until the copy is done. */
+ * copied on `stream`, after what was submitted to it; one on the host needs none. Blocks until the copy is done.
+ * ZCC_EINVAL for an index or size that is none, ZCC_ESTALE, ZCC_EDEVICE (the device's, or reading a torn EMA). */
 ZCC_API zcc_status zcc_ema_read(zcc_ema *ema, int32_t index, void *data, int64_t bytes, zcc_stream *stream,
                                 zcc_error *error);
 ZCC_API zcc_status zcc_ema_write(zcc_ema *ema, int32_t index, const void *data, int64_t bytes, zcc_stream *stream,

@@ -28,10 +28,10 @@ enum {
 
 typedef struct zcc_offload_options {
 	uint32_t struct_bytes; /* set by zcc_offload_options_init */
-	int32_t busy;          /* ZCC_OFFLOAD_WAIT or ZCC_OFFLOAD_REFUSE */
-	int32_t memory;        /* ZCC_OFFLOAD_PINNED_ONLY or ZCC_OFFLOAD_OR_UNPINNED */
+	int32_t busy;          /* ZCC_OFFLOAD_WAIT (default) or ZCC_OFFLOAD_REFUSE */
+	int32_t memory;        /* ZCC_OFFLOAD_PINNED_ONLY (default) or ZCC_OFFLOAD_OR_UNPINNED */
 	int32_t check;         /* 1: hash the source at defer and when it has landed; both block and are slow */
-	int64_t chunk_bytes;   /* 64 MiB; 0 = all that may start at once is one chunk */
+	int64_t chunk_bytes;   /* 64 MiB by default; 0 = all that may start at once is one chunk */
 	/* The most regions that hold host memory at once; 0 (default) = all of a ticket, taken before its first byte
 	 * moves. With n there are n pinned buffers, together no larger than the n largest regions, and regions take
 	 * turns: take them with zcc_offload_next and release them. Released in order, n - 1 of them can be kept at any
@@ -77,6 +77,7 @@ typedef struct zcc_offload_stats {
 	int64_t held_peak_bytes;
 } zcc_offload_stats;
 
+/* Fills in struct_bytes and the defaults; call it before setting any member. */
 ZCC_API void zcc_offload_options_init(zcc_offload_options *options);
 /* Starts the queue's thread. Keeps references to device and pool, which must be of that device. options may be NULL.
  * ZCC_EINVAL, ZCC_ENOMEM, ZCC_EDEVICE. */
@@ -86,7 +87,8 @@ ZCC_API zcc_status zcc_offload_create(zcc_device *device, zcc_pool *pool, const 
  * bytes included. Fence first to keep pending work. No other call may be running. NULL is allowed. */
 ZCC_API void zcc_offload_close(zcc_offload *queue);
 
-/* A buffer of this device or of the host. A name that is there already is registered anew: the generation grows,
+/* A buffer of this device or of the host, which stays the caller's; the name is copied. `bytes` may be 0, and data
+ * NULL then. A name that is there already is registered anew: the generation grows,
  * and the old handle is stale from then on. Blocks while a chunk of the old memory is in flight. ZCC_EINVAL,
  * ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_offload_register(zcc_offload *queue, const char *name, const void *data, int64_t bytes,

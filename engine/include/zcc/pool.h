@@ -13,8 +13,8 @@
 typedef struct zcc_pool zcc_pool;
 
 typedef struct zcc_pool_options {
-	uint32_t struct_bytes;
-	uint32_t reserved;
+	uint32_t struct_bytes; /* set by zcc_pool_options_init */
+	uint32_t reserved;     /* 0 */
 	int64_t cap_bytes; /* of pinned memory; -1 (default) = only the system's limit, 0 = none is pinned */
 } zcc_pool_options;
 
@@ -36,6 +36,7 @@ typedef struct zcc_pool_stats {
 	int64_t unpinned_takes; /* of them: ordinary memory */
 } zcc_pool_stats;
 
+/* Fills in struct_bytes and the defaults; call it before setting any member. */
 ZCC_API void zcc_pool_options_init(zcc_pool_options *options);
 /* A pool for copies from and to that device, which it keeps open. options may be NULL. ZCC_EINVAL, ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_pool_create(zcc_device *device, const zcc_pool_options *options, zcc_pool **pool,
@@ -51,6 +52,7 @@ ZCC_API zcc_status zcc_pool_take(zcc_pool *pool, int64_t bytes, uint32_t flags, 
 ZCC_API zcc_status zcc_pool_give(zcc_pool *pool, void *data, zcc_error *error);
 /* Returns all kept buffers to the system; *freed_bytes (may be NULL) is how much. */
 ZCC_API void zcc_pool_trim(zcc_pool *pool, int64_t *freed_bytes);
+/* The numbers of this moment. */
 ZCC_API void zcc_pool_get_stats(zcc_pool *pool, zcc_pool_stats *stats);
 
 #endif
