@@ -1,8 +1,16 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU: builds, runs the tests of the device on the real one, measures, and writes one JSON. Where there is no GPU it
-# says so and ends with 77. Usage: tests/device.sh [BUILD_FOLDER] [REPORT.json]
+# says so and ends with 77; where something fails, with 1. Usage: tests/device.sh [BUILD_FOLDER] [REPORT.json]
+# BUILD_FOLDER is `build` where left out, REPORT.json BUILD_FOLDER/device.json.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
+case "${1:-}" in
+-*)
+  sed -n '2,4s/^# \{0,1\}//p' "tests/$(basename "$0")"
+  [ "$1" = -h ] || [ "$1" = --help ] || exit 2
+  exit 0
+  ;;
+esac
 build=${1:-build} report=${2:-${1:-build}/device.json}
 limit=120 # seconds of one test
 
