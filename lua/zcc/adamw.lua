@@ -45,13 +45,13 @@ function M.create(given)
 end
 
 local buffer, offset = { type = "table", required = true }, { type = "bytes", default = 0 }
-local dtype = { type = "choice", choices = { "F32", "BF16", "F16" } }
+local DTYPES = { "F32", "BF16", "F16" }
 local add_options = {
 	name = { type = "string", required = true }, elems = { type = "integer", required = true, min = 0 },
 	master = buffer, exp_avg = buffer, exp_avg_sq = buffer, grad = buffer, out = { type = "table" },
 	master_offset = offset, exp_avg_offset = offset, exp_avg_sq_offset = offset, grad_offset = offset, out_offset = offset,
-	grad_dtype = { type = "choice", choices = dtype.choices, default = "F32" },
-	out_dtype = { type = "choice", choices = dtype.choices, default = "BF16" },
+	grad_dtype = { type = "dtype", choices = DTYPES, default = "F32" },
+	out_dtype = { type = "dtype", choices = DTYPES, default = "BF16" },
 	weight_decay = { type = "number", min = 0 },
 }
 
@@ -63,7 +63,7 @@ function AdamW:add(given)
 	local raw, err = ffi.new("zcc_adamw_buffer"), zffi.new_error()
 	lib.zcc_adamw_buffer_init(raw)
 	raw.name, raw.elems = zffi.text(opts.name, "a name"), opts.elems
-	raw.grad_dtype, raw.out_dtype = lib.zcc_dtype_parse(opts.grad_dtype), lib.zcc_dtype_parse(opts.out_dtype)
+	raw.grad_dtype, raw.out_dtype = zffi.dtype(opts.grad_dtype), zffi.dtype(opts.out_dtype)
 	raw.weight_decay = opts.weight_decay or raw.weight_decay
 	local bytes = { master = 4, exp_avg = 4, exp_avg_sq = 4, grad = lib.zcc_dtype_bytes(raw.grad_dtype),
 		out = lib.zcc_dtype_bytes(raw.out_dtype) }

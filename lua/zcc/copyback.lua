@@ -23,7 +23,7 @@ local Copyback = object.class("copy-back", lib.zcc_copyback_destroy)
 
 local create_schema = {
 	device = { type = "table" },
-	dtype = { type = "choice", choices = { "BF16", "F16", "F32", "bf16", "f16", "f32" }, default = "BF16" },
+	dtype = { type = "dtype", choices = { "BF16", "F16", "F32" }, default = "BF16" },
 	buffer_elems = { type = "integer", default = 2^26, min = 1 },
 	pinning = { type = "boolean", default = true },
 	unpinned = { type = "boolean", default = false },
@@ -34,8 +34,9 @@ local create_schema = {
 
 local function new(opts)
 	local c_options, out, err = ffi.new("zcc_copyback_options"), ffi.new("zcc_copyback *[1]"), zffi.new_error()
+	local elem_bytes
 	lib.zcc_copyback_options_init(c_options)
-	c_options.dtype = lib.zcc_dtype_parse(opts.dtype:upper())
+	c_options.dtype, elem_bytes = zffi.dtype(opts.dtype)
 	c_options.buffer_elems = opts.buffer_elems
 	c_options.pinning = opts.pinning and 1 or 0
 	c_options.pool_flags = opts.unpinned and lib.ZCC_POOL_OR_UNPINNED or 0
@@ -44,7 +45,7 @@ local function new(opts)
 	end
 	zffi.check(lib.zcc_copyback_create(opts.device:pointer(), c_options, out, err), err)
 	local made = object.wrap(Copyback, out[0], { opts.device, opts.pool })
-	made.elem_bytes = lib.zcc_dtype_bytes(c_options.dtype)
+	made.elem_bytes = elem_bytes
 	return made
 end
 

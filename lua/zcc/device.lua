@@ -234,14 +234,6 @@ local function count(value, what)
 	return value
 end
 
-local function dtype(name)
-	local number = lib.zcc_dtype_parse(zffi.text(name, "a dtype"))
-	if number == 0 then
-		fault.raise("ZCC_EINVAL", "no dtype is named %s", name)
-	end
-	return number, lib.zcc_dtype_bytes(number)
-end
-
 local function keep(self, target, source)
 	local buffers = self.flight.buffers
 	buffers[target], buffers[source] = true, true
@@ -279,11 +271,11 @@ end
 
 local offset_options = { target_offset = offsets, source_offset = offsets }
 
---- target[i] = source[i], rounded to nearest even; dtypes by name.
+--- target[i] = source[i], rounded to nearest even; dtypes by name, in upper or lower case.
 function Stream:cast(target, target_dtype, source, source_dtype, elems, given)
 	local opts, err = options.check(offset_options, given, "cast"), zffi.new_error()
-	local to, to_bytes = dtype(target_dtype)
-	local from, from_bytes = dtype(source_dtype)
+	local to, to_bytes = zffi.dtype(target_dtype)
+	local from, from_bytes = zffi.dtype(source_dtype)
 	count(elems, "elements")
 	zffi.check(lib.zcc_cast_async(self:pointer(), target:at(opts.target_offset, elems * to_bytes), to,
 		source:at(opts.source_offset, elems * from_bytes), from, elems, err), err)
@@ -293,7 +285,7 @@ end
 --- ema[i] = fma(1 - decay, param[i] - ema[i], ema[i]); the target is ema.
 function Stream:lerp(ema, param, param_dtype, decay, elems, given)
 	local opts, err = options.check(offset_options, given, "lerp"), zffi.new_error()
-	local from, from_bytes = dtype(param_dtype)
+	local from, from_bytes = zffi.dtype(param_dtype)
 	count(elems, "elements")
 	zffi.check(lib.zcc_lerp_async(self:pointer(), ffi.cast("float *", ema:at(opts.target_offset, elems * 4)),
 		param:at(opts.source_offset, elems * from_bytes), from, decay, elems, err), err)

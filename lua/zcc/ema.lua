@@ -95,14 +95,6 @@ local function count(opts)
 	return elems
 end
 
-local function dtype(name)
-	local number = lib.zcc_dtype_parse(name)
-	if number == 0 then
-		fault.raise("ZCC_EINVAL", "no dtype is named %s", name)
-	end
-	return number
-end
-
 --- A parameter and its average: buffers, offsets in bytes, elems or shape. ema_place and param_place ("pageable",
 --- "pinned", "device") declare where they are; left out, they stay where they are found now. Both buffers live as long
 --- as the EMA, and are not closed before it.
@@ -117,7 +109,7 @@ function Ema:add(given)
 	object.expect_holdable(opts.param, "ema:add: param")
 	lib.zcc_ema_buffer_init(raw)
 	raw.name, raw.group, raw.elems = zffi.text(opts.name, "a name"), opts.group, elems
-	raw.ema_dtype, raw.param_dtype = dtype(opts.ema_dtype), dtype(opts.param_dtype)
+	raw.ema_dtype, raw.param_dtype = zffi.dtype(opts.ema_dtype), zffi.dtype(opts.param_dtype)
 	raw.ema = opts.ema:at(opts.ema_offset, elems * lib.zcc_dtype_bytes(raw.ema_dtype))
 	raw.param = opts.param:at(opts.param_offset, elems * lib.zcc_dtype_bytes(raw.param_dtype))
 	raw.ema_place = opts.ema_place and places[opts.ema_place] or 0

@@ -71,6 +71,15 @@ function M.text(value, what)
 	return value
 end
 
+--- The number of a dtype that is named in upper or lower case, and the bytes of its elements.
+function M.dtype(name)
+	local number = lib.zcc_dtype_parse(M.text(name, "a dtype"):upper())
+	if number == 0 then
+		fault.raise("ZCC_EINVAL", "no dtype is named %s", name)
+	end
+	return number, lib.zcc_dtype_bytes(number)
+end
+
 --- A Lua number as an int32_t; refuses what is none.
 function M.int32(value, what)
 	if type(value) ~= "number" or value % 1 ~= 0 or value >= 2^31 or value < -2^31 then

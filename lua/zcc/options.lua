@@ -3,7 +3,7 @@
 --
 -- A schema is { NAME = { type =, default =, required =, min =, max =, choices = } }. Types: "string", "number",
 -- "integer", "boolean", "table", "function", "bytes" (a number, or a text as zcc.bytes reads it), "choice" (one of
--- `choices`), "any".
+-- `choices`), "dtype" (one of `choices`, such as BF16, in upper or lower case; taken in upper case), "any".
 
 local bytes = require "zcc.bytes"
 local fault = require "zcc.error"
@@ -41,6 +41,9 @@ local kinds = {
 		return nil, "one of " .. table.concat(rule.choices, ", ")
 	end,
 }
+kinds.dtype = function(value, rule)
+	return kinds.choice(type(value) == "string" and value:upper() or value, rule)
+end
 for name, phrase in pairs{
 	string = "a string", number = "a number", boolean = "true or false", table = "a table", ["function"] = "a function",
 } do

@@ -80,6 +80,16 @@ describe("adamw", function()
 		assert.has_error(function() optimizer:add(w) end)
 	end)
 
+	it("dtypes_are_named_in_upper_or_lower_case", function()
+		local optimizer, w = adamw.create(), param(10)
+		w.grad_dtype, w.out_dtype = "f32", "bf16"
+		optimizer:add(w)
+		w.name, w.grad_dtype = "v", "i32"
+		local ok, why = pcall(optimizer.add, optimizer, w)
+		assert.is_false(ok)
+		assert.truthy(why.message:find('grad_dtype must be one of F32, BF16, F16, found "i32"', 1, true), why.message)
+	end)
+
 	it("memory_of_a_device_is_refused_by_name", function()
 		local d = device.open("late:host")
 		local optimizer, w = adamw.create{ device = d }, param(10)

@@ -99,7 +99,7 @@ for _, name in ipairs{ "host", "late:host,lazy", "late:host,eager", ("late:host,
 			local ema = upload(floats(2, 2, 2, 2))
 			s:lerp(ema, source, "F32", 0.75, 4)
 			assert.are.equal(floats(1.75, 0.875, 2.28515625, 1.5), fetch(ema))
-			s:lerp(ema, target, "BF16", 0, 4)
+			s:lerp(ema, target, "bf16", 0, 4)
 			assert.are.equal(floats(1, -2.5, 3.140625, 0), fetch(ema))
 		end)
 

@@ -183,6 +183,16 @@ describe("ema on the host", function()
 		assert.are.same({ 0, 0 }, { averages:counters() })
 	end)
 
+	it("dtypes_are_named_in_upper_or_lower_case", function()
+		local averages, given = single{ ema_dtype = "f32", param_dtype = "bf16", param = store.buffer(20) }
+		ffi.cast("uint16_t *", given.param:pointer())[9] = 0x4000 -- 2
+		averages:start()
+		assert.are.equal(2, floats_of(given.ema)[9])
+		local status, message = fault_of(single, { param_dtype = "bf17" })
+		assert.are.equal("ZCC_EINVAL", status)
+		assert.are.equal("no dtype is named bf17", message)
+	end)
+
 	it("another_decay_holds_from_the_next_update_on", function()
 		local averages, given = single()
 		local param, average = floats_of(given.param), floats_of(given.ema)
