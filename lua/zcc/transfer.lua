@@ -106,11 +106,11 @@ local result_fields = { "staging_peak_bytes", "wire_bytes", "copied_bytes", "rea
 local SLICE_NS = 50000000
 
 -- Works on a run until this process has nothing left to do.
-local function advance(self, report)
+local function advance(self, report, slice_ns)
 	local err, finished, bytes = zffi.new_error(), ffi.new("int32_t[1]"), ffi.new("int64_t[2]")
 	zffi.check(lib.zcc_transfer_submit(self:pointer(), err), err)
 	repeat
-		zffi.check(lib.zcc_transfer_test(self:pointer(), SLICE_NS, finished, err), err)
+		zffi.check(lib.zcc_transfer_test(self:pointer(), slice_ns or SLICE_NS, finished, err), err)
 		if report then
 			lib.zcc_transfer_progress(self:pointer(), bytes, bytes + 1)
 			report(zffi.number(bytes[0]), zffi.number(bytes[1]))
@@ -119,9 +119,9 @@ local function advance(self, report)
 end
 
 --- Collective. What this process did, as a table of zcc_transfer_result's fields. report(done, total), which may be
---- nil, is called several times a second with the bytes of this process.
-function Transfer:run(report)
-	local ok, why = pcall(advance, self, report)
+--- nil, is called with the bytes of this process: several times a second, or after slice_ns nanoseconds of work each.
+function Transfer:run(report, slice_ns)
+	local ok, why = pcall(advance, self, report, slice_ns)
 	-- A signal or a fault of report in the middle of a run: the others wait to hear of its end all the same.
 	if not ok and lib.zcc_transfer_test(self:pointer(), 0, ffi.new("int32_t[1]"), nil) ~= 0 then
 		error(why, 0)

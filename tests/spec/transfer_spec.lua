@@ -47,7 +47,7 @@ describe("transfer", function()
 			assert.are.equal(2 * ROWS, total)
 			assert.is_true(done >= (seen[#seen] or 0))
 			seen[#seen + 1] = done
-		end)
+		end, 0)
 		assert.is_true(#seen > 1 and seen[1] < 2 * ROWS)
 		assert.are.equal(2 * ROWS, seen[#seen])
 		assert.are.equal(2 * ROWS, result.copied_bytes)
