@@ -217,8 +217,7 @@ static zcc_status check_flattened(const reader *r, const numbers *shape, int64_t
 			              zcci_list_text(texts[1], sizeof texts[1], shape->at, shape->n), d,
 			              (long long)strides[d], (long long)span);
 		}
-		if (zcci_mul_overflows(shape->at[d] - 1, strides[d], &reach) ||
-		    zcci_add_overflows(span, reach, &span))
+		if (zcci_mul_overflows(shape->at[d] - 1, strides[d], &reach) || zcci_add_overflows(span, reach, &span))
 			return refuse(r, ZCC_EOVERFLOW, "\"dest\": a step of %lld along axis %d of %lld",
 			              (long long)strides[d], d, (long long)shape->at[d]);
 	}

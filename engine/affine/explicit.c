@@ -123,9 +123,9 @@ static zcc_status explicit_validate(const zcci_map *base, zcc_error *error)
 }
 
 const zcci_map_ops zcci_explicit_ops = {
-	.shard = explicit_shard,
-	.pieces = explicit_pieces,
-	.blocks = explicit_blocks,
-	.count = explicit_count,
-	.validate = explicit_validate,
+        .shard = explicit_shard,
+        .pieces = explicit_pieces,
+        .blocks = explicit_blocks,
+        .count = explicit_count,
+        .validate = explicit_validate,
 };

@@ -239,9 +239,9 @@ static zcc_status structured_validate(const zcci_map *base, zcc_error *error)
 }
 
 const zcci_map_ops zcci_structured_ops = {
-	.shard = structured_shard,
-	.pieces = structured_pieces,
-	.blocks = structured_blocks,
-	.count = structured_count,
-	.validate = structured_validate,
+        .shard = structured_shard,
+        .pieces = structured_pieces,
+        .blocks = structured_blocks,
+        .count = structured_count,
+        .validate = structured_validate,
 };

@@ -121,8 +121,7 @@ static zcc_status refuse_twice(void *context, int64_t k)
 	              "rank %d: pieces %lld and %lld both claim %lld elements of the shard; they are at offsets %lld "
 	              "and %lld of its %lld "
 	              "elements",
-	              t->shard->rank, (long long)a->number, (long long)b->number,
-	              (long long)count_shared(t, t->at, k),
+	              t->shard->rank, (long long)a->number, (long long)b->number, (long long)count_shared(t, t->at, k),
 	              (long long)a->piece.dest_offset_elems, (long long)b->piece.dest_offset_elems,
 	              (long long)t->shard->elems);
 }

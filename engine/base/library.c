@@ -34,7 +34,8 @@ zcc_status zcci_library_open(const char *name, const char *symbol, const char *o
 		const char *why = dlerror();
 		size_t length = strlen(base);
 		if (!is_beside && strncmp(why, base, length) == 0 && strncmp(why + length, ": cannot open", 13) == 0)
-			return zcci_fail(error, ZCC_EDEVICE, 0, operation, "%s is neither beside libzcc.so nor where the loader looks", base);
+			return zcci_fail(error, ZCC_EDEVICE, 0, operation,
+			                 "%s is neither beside libzcc.so nor where the loader looks", base);
 		return zcci_fail(error, ZCC_EDEVICE, 0, operation, "%s does not load: %s", file, why);
 	}
 	void *address = dlsym(opened, symbol);

@@ -166,10 +166,11 @@ zcc_status zcc_memory_create(int64_t bytes, void **data, zcc_error *error)
 	void *memory = MAP_FAILED;
 	errno = ENOMEM;
 	if (!refused())
-		memory = mmap(NULL, bytes > 0 ? (size_t)bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		memory = mmap(NULL, bytes > 0 ? (size_t)bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		              -1, 0);
 	if (memory == MAP_FAILED)
-		return zcci_fail(error, ZCC_ENOMEM, errno, "memory create", "no memory for %lld bytes: %s", (long long)bytes,
-		                 strerror(errno));
+		return zcci_fail(error, ZCC_ENOMEM, errno, "memory create", "no memory for %lld bytes: %s",
+		                 (long long)bytes, strerror(errno));
 	/* Fewer, larger pages where the system has them: strided copies and copies between processes gain a quarter. */
 	if (bytes >= HUGE_PAGES_FROM)
 		madvise(memory, (size_t)bytes, MADV_HUGEPAGE);

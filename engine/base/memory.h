@@ -23,7 +23,8 @@ void *zcci_realloc(void *old, int64_t count, int64_t bytes);
 char *zcci_strdup(const char *text);
 void zcci_free(void *memory);
 
-/* Tests only: the n-th allocation of this thread from now on fails, once (n >= 1); 0 turns it off. zcci_fail_alloc_hit tells whether it did. */
+/* Tests only: the n-th allocation of this thread from now on fails, once (n >= 1); 0 turns it off. zcci_fail_alloc_hit
+ * tells whether it did. */
 void zcci_fail_alloc(int64_t n);
 bool zcci_fail_alloc_hit(void);
 

@@ -33,7 +33,8 @@ zcc_status zcci_context(zcc_error *error, zcc_status status, const char *format,
 	int n = vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	if (n >= 0 && (size_t)n < sizeof text)
-		snprintf(text + n, sizeof text - (size_t)n, ": %.*s", (int)(sizeof text - (size_t)n - 3), error->message);
+		snprintf(text + n, sizeof text - (size_t)n, ": %.*s", (int)(sizeof text - (size_t)n - 3),
+		         error->message);
 	memcpy(error->message, text, sizeof text);
 	return status;
 }
@@ -41,9 +42,9 @@ zcc_status zcci_context(zcc_error *error, zcc_status status, const char *format,
 const char *zcc_status_name(zcc_status status)
 {
 	static const char *const names[] = {
-		"ZCC_OK", "ZCC_EINVAL", "ZCC_ENOMEM", "ZCC_EIO", "ZCC_EFORMAT", "ZCC_EMAP", "ZCC_ELAYOUT", "ZCC_EPOLICY",
-		"ZCC_EAGREE", "ZCC_EPEER", "ZCC_EMPI", "ZCC_EVERIFY", "ZCC_EINTR", "ZCC_EEXIST", "ZCC_EOVERFLOW",
-		"ZCC_EDEVICE", "ZCC_ESTALE", "ZCC_EBUSY",
+	        "ZCC_OK",      "ZCC_EINVAL",  "ZCC_ENOMEM",    "ZCC_EIO",     "ZCC_EFORMAT", "ZCC_EMAP",
+	        "ZCC_ELAYOUT", "ZCC_EPOLICY", "ZCC_EAGREE",    "ZCC_EPEER",   "ZCC_EMPI",    "ZCC_EVERIFY",
+	        "ZCC_EINTR",   "ZCC_EEXIST",  "ZCC_EOVERFLOW", "ZCC_EDEVICE", "ZCC_ESTALE",  "ZCC_EBUSY",
 	};
 	if (status > 0 || status <= -(int32_t)(sizeof names / sizeof *names))
 		return "ZCC_E?";

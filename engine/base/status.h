@@ -5,7 +5,7 @@
 #include "zcc/base.h"
 
 /* Fills *error (may be NULL) and returns status. `code` is errno, an MPI class, a signal, or 0. */
-#define zcci_fail(error, status, code, operation, ...) \
+#define zcci_fail(error, status, code, operation, ...)                                                                 \
 	zcci_fail_at(error, status, code, operation, __FILE__, __LINE__, __VA_ARGS__)
 
 zcc_status zcci_fail_at(zcc_error *error, zcc_status status, int32_t code, const char *operation, const char *file,
@@ -13,6 +13,6 @@ zcc_status zcci_fail_at(zcc_error *error, zcc_status status, int32_t code, const
 
 /* Puts "text: " before the message of a fault that a callee reported, and returns its status. */
 zcc_status zcci_context(zcc_error *error, zcc_status status, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
+        __attribute__((format(printf, 3, 4)));
 
 #endif

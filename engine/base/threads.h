@@ -1,5 +1,5 @@
-/* How the engine starts threads, and its one thread pool: fixed threads, made on first use, that help the calling thread
- * with loops. */
+/* How the engine starts threads, and its one thread pool: fixed threads, made on first use, that help the calling
+ * thread with loops. */
 #ifndef ZCCI_THREADS_H
 #define ZCCI_THREADS_H
 
@@ -7,8 +7,8 @@
 
 #include "zcc/threads.h"
 
-/* A thread that is sent no signal: those are for the program's own threads. Faults of its own end the program as anywhere
- * else. An errno, 0: started. */
+/* A thread that is sent no signal: those are for the program's own threads. Faults of its own end the program as
+ * anywhere else. An errno, 0: started. */
 int zcci_thread_start(pthread_t *thread, void *(*run)(void *context), void *context);
 
 /* [begin, end) lies inside one chunk. Must not call back into the pool. */

@@ -17,7 +17,8 @@ static zcc_device *devices;
 
 /* ---- forks ---- */
 
-/* A child has none of the threads, which may hold a lock, and what is open here may need them: it opens devices anew. */
+/* A child has none of the threads, which may hold a lock, and what is open here may need them: it opens devices anew.
+ */
 static void before_fork(void)
 {
 	pthread_mutex_lock(&lock);
@@ -54,7 +55,8 @@ static zcc_status find_ops(const char *kind, const zcci_device_ops **ops, zcc_er
 	for (int32_t i = 0; zcci_plugin_kind(i) != NULL; i++)
 		if (strcmp(kind, zcci_plugin_kind(i)) == 0)
 			return zcci_plugin_load(kind, ops, error);
-	return zcci_fail(error, ZCC_EINVAL, 0, "device open", "\"%s\" is no device (they are host, cuda:N, late:host, late:cuda:N)", kind);
+	return zcci_fail(error, ZCC_EINVAL, 0, "device open",
+	                 "\"%s\" is no device (they are host, cuda:N, late:host, late:cuda:N)", kind);
 }
 
 static zcc_status open_named(const zcci_device_name *name, const zcci_device_ops **ops, void **impl, zcc_error *error)
@@ -66,8 +68,8 @@ static zcc_status open_named(const zcci_device_name *name, const zcci_device_ops
 	if (status != ZCC_OK)
 		return status;
 	if (name->index >= count)
-		return zcci_fail(error, ZCC_EINVAL, 0, "device open", "%s:%d asked for, this machine has %d", name->kind, (int)name->index,
-		                 (int)count);
+		return zcci_fail(error, ZCC_EINVAL, 0, "device open", "%s:%d asked for, this machine has %d",
+		                 name->kind, (int)name->index, (int)count);
 	status = (*ops)->open(name->index, impl, error);
 	if (status != ZCC_OK || name->late == 0)
 		return status;
@@ -199,7 +201,8 @@ zcc_status zcc_device_list(int32_t index, char name[32], char about[256], int32_
 		return ZCC_OK;
 	}
 	if (index == 1) {
-		say_row(name, about, "late:host", -1, "for tests: the host, with all that is asynchronous put off; late:X does it to any device X");
+		say_row(name, about, "late:host", -1,
+		        "for tests: the host, with all that is asynchronous put off; late:X does it to any device X");
 		return ZCC_OK;
 	}
 	index -= 2;
@@ -260,7 +263,8 @@ zcc_status zcc_device_export(zcc_device *device, void *data, uint8_t handle[ZCC_
 	return device->ops->export(device->impl, data, handle, error);
 }
 
-zcc_status zcc_device_import(zcc_device *device, const uint8_t handle[ZCC_EXPORT_BYTES], void **data, int64_t *bytes, zcc_error *error)
+zcc_status zcc_device_import(zcc_device *device, const uint8_t handle[ZCC_EXPORT_BYTES], void **data, int64_t *bytes,
+                             zcc_error *error)
 {
 	if (device->ops->import == NULL)
 		return zcci_fail(error, ZCC_EDEVICE, 0, "device import", "%s cannot import memory", device->name);
@@ -310,8 +314,8 @@ static zcc_status check_pair(const zcc_stream *stream, const zcc_event *event, c
 {
 	if (stream->device == event->device)
 		return ZCC_OK;
-	return zcci_fail(error, ZCC_EINVAL, 0, operation, "the event is of device %s, the stream of %s", event->device->name,
-	                 stream->device->name);
+	return zcci_fail(error, ZCC_EINVAL, 0, operation, "the event is of device %s, the stream of %s",
+	                 event->device->name, stream->device->name);
 }
 
 zcc_status zcc_stream_wait_event(zcc_stream *stream, zcc_event *event, zcc_error *error)

@@ -32,7 +32,8 @@ static zcc_status read_seed(const char *text, zcci_device_name *name, zcc_error 
 		return ZCC_OK;
 	}
 	if (!read_number(text, INT64_MAX, &name->seed))
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "the seed of a shuffled late device is a number of 0 to 2^63 - 1, found \"%.40s\"",
+		return zcci_fail(error, ZCC_EINVAL, 0, operation,
+		                 "the seed of a shuffled late device is a number of 0 to 2^63 - 1, found \"%.40s\"",
 		                 text);
 	return ZCC_OK;
 }
@@ -48,7 +49,8 @@ static zcc_status read_late(const char *word, const char *origin, zcci_device_na
 		name->late = ZCCI_LATE_SHUFFLE;
 		return read_seed(word[7] == '=' ? word + 8 : NULL, name, error);
 	} else {
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "a late device is lazy, eager or shuffle=SEED, %s says \"%.40s\"", origin, word);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation,
+		                 "a late device is lazy, eager or shuffle=SEED, %s says \"%.40s\"", origin, word);
 	}
 	return ZCC_OK;
 }
@@ -102,7 +104,8 @@ zcc_status zcci_device_name_parse(const char *text, zcci_device_name *name, zcc_
 		const char *word = comma != NULL ? comma + 1 : getenv("ZCC_LATE");
 		if (comma != NULL)
 			end = comma;
-		zcc_status status = read_late(word != NULL && *word != '\0' ? word : "lazy", comma != NULL ? "the name" : "$ZCC_LATE", &made, error);
+		zcc_status status = read_late(word != NULL && *word != '\0' ? word : "lazy",
+		                              comma != NULL ? "the name" : "$ZCC_LATE", &made, error);
 		if (status != ZCC_OK)
 			return status;
 	}

@@ -50,18 +50,20 @@ static uint64_t start_of(int64_t process)
 	return at != NULL ? strtoull(at, NULL, 10) : 0;
 }
 
-zcc_status zcci_host_export_write(int fd, int64_t offset, int64_t bytes, uint8_t handle[ZCC_EXPORT_BYTES], zcc_error *error)
+zcc_status zcci_host_export_write(int fd, int64_t offset, int64_t bytes, uint8_t handle[ZCC_EXPORT_BYTES],
+                                  zcc_error *error)
 {
 	struct stat info;
 	if (fstat(fd, &info) != 0)
-		return zcci_fail(error, ZCC_EDEVICE, errno, "device export", "the memory's file cannot be read: %s", strerror(errno));
+		return zcci_fail(error, ZCC_EDEVICE, errno, "device export", "the memory's file cannot be read: %s",
+		                 strerror(errno));
 	handle_fields fields = {
-		.process = getpid(),
-		.process_start = start_of(getpid()),
-		.fd = fd,
-		.inode = info.st_ino,
-		.offset = offset,
-		.bytes = bytes,
+	        .process = getpid(),
+	        .process_start = start_of(getpid()),
+	        .fd = fd,
+	        .inode = info.st_ino,
+	        .offset = offset,
+	        .bytes = bytes,
 	};
 	memcpy(fields.magic, magic, sizeof magic);
 	fields.hash = hash_of(&fields);
@@ -86,25 +88,31 @@ static int open_memory(const handle_fields *fields)
 	return open(path, O_RDWR | O_CLOEXEC);
 }
 
-zcc_status zcci_host_export_open(const uint8_t handle[ZCC_EXPORT_BYTES], int *fd, int64_t *offset, int64_t *bytes, zcc_error *error)
+zcc_status zcci_host_export_open(const uint8_t handle[ZCC_EXPORT_BYTES], int *fd, int64_t *offset, int64_t *bytes,
+                                 zcc_error *error)
 {
 	static const char operation[] = "device import";
 	handle_fields fields;
 	memcpy(&fields, handle, sizeof fields);
 	if (memcmp(fields.magic, magic, sizeof magic) != 0 || fields.hash != hash_of(&fields))
-		return zcci_fail(error, ZCC_EFORMAT, 0, operation, "the handle is not one that the host device exported");
+		return zcci_fail(error, ZCC_EFORMAT, 0, operation,
+		                 "the handle is not one that the host device exported");
 	int64_t end;
-	if (fields.process <= 0 || fields.offset < 0 || fields.bytes < 0 || __builtin_add_overflow(fields.offset, fields.bytes, &end))
-		return zcci_fail(error, ZCC_EFORMAT, 0, operation, "the handle names process %lld, offset %lld, %lld bytes",
-		                 (long long)fields.process, (long long)fields.offset, (long long)fields.bytes);
+	if (fields.process <= 0 || fields.offset < 0 || fields.bytes < 0 ||
+	    __builtin_add_overflow(fields.offset, fields.bytes, &end))
+		return zcci_fail(error, ZCC_EFORMAT, 0, operation,
+		                 "the handle names process %lld, offset %lld, %lld bytes", (long long)fields.process,
+		                 (long long)fields.offset, (long long)fields.bytes);
 	if (start_of(fields.process) != fields.process_start)
-		return zcci_fail(error, ZCC_ESTALE, 0, operation, "process %lld, which exported the %lld bytes, has ended",
-		                 (long long)fields.process, (long long)fields.bytes);
+		return zcci_fail(error, ZCC_ESTALE, 0, operation,
+		                 "process %lld, which exported the %lld bytes, has ended", (long long)fields.process,
+		                 (long long)fields.bytes);
 	int file = open_memory(&fields);
 	/* A process that has ended keeps its number, and no files, until its parent asks for its status. */
 	if (file < 0)
 		return zcci_fail(error, errno == ENOENT || errno == ESRCH ? ZCC_ESTALE : ZCC_EDEVICE, errno, operation,
-		                 "the memory of process %lld cannot be opened: %s", (long long)fields.process, strerror(errno));
+		                 "the memory of process %lld cannot be opened: %s", (long long)fields.process,
+		                 strerror(errno));
 	struct stat info;
 	if (fstat(file, &info) != 0 || info.st_ino != fields.inode || info.st_size < end) {
 		close(file);

@@ -79,14 +79,16 @@ zcc_status zcci_host_reach(const void *data, int64_t bytes, zcci_host_block **bl
 	zcci_host_block *found = find(data);
 	if (found == NULL || found->going) {
 		if (zcci_slab_of(data) != NULL)
-			return zcci_fail(error, ZCC_ESTALE, 0, "device memory", "%p is device memory that is not allocated", data);
+			return zcci_fail(error, ZCC_ESTALE, 0, "device memory",
+			                 "%p is device memory that is not allocated", data);
 		*block = NULL;
 		return ZCC_OK;
 	}
 	int64_t offset = (const char *)data - found->data;
 	if (bytes > found->bytes - offset)
-		return zcci_fail(error, ZCC_EINVAL, 0, "device memory", "%lld bytes at %lld of an allocation of %lld bytes",
-		                 (long long)bytes, (long long)offset, (long long)found->bytes);
+		return zcci_fail(error, ZCC_EINVAL, 0, "device memory",
+		                 "%lld bytes at %lld of an allocation of %lld bytes", (long long)bytes,
+		                 (long long)offset, (long long)found->bytes);
 	*block = found;
 	return ZCC_OK;
 }
@@ -124,14 +126,16 @@ static zcc_status create(const void *owner, int64_t bytes, zcci_host_block **mad
 {
 	zcci_host_block *block = zcci_calloc(1, sizeof *block);
 	if (block == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, "device malloc", "no memory to note an allocation of %lld bytes", (long long)bytes);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "device malloc", "no memory to note an allocation of %lld bytes",
+		                 (long long)bytes);
 	block->bytes = bytes;
 	block->owner = owner;
 	pthread_mutex_lock(&zcci_host_lock);
 	zcc_status status = zcci_slab_take(bytes, &block->slab, &block->data, &block->real, error);
 	if (status == ZCC_OK && (status = enter(block)) != ZCC_OK) {
 		zcci_slab_give(block->slab, block->data);
-		zcci_fail(error, status, 0, "device malloc", "no memory to note an allocation of %lld bytes", (long long)bytes);
+		zcci_fail(error, status, 0, "device malloc", "no memory to note an allocation of %lld bytes",
+		          (long long)bytes);
 	}
 	pthread_mutex_unlock(&zcci_host_lock);
 	if (status != ZCC_OK) {
@@ -146,8 +150,8 @@ zcc_status zcci_host_malloc(void *device, int64_t bytes, void **data, zcc_error 
 {
 	int64_t available = available_bytes();
 	if (bytes > available)
-		return zcci_fail(error, ZCC_ENOMEM, ENOMEM, "device malloc", "%lld bytes asked for, %lld free", (long long)bytes,
-		                 (long long)available);
+		return zcci_fail(error, ZCC_ENOMEM, ENOMEM, "device malloc", "%lld bytes asked for, %lld free",
+		                 (long long)bytes, (long long)available);
 	zcci_host_block *block = NULL;
 	zcc_status status = create(device, bytes, &block, error);
 	if (status == ZCC_OK)
@@ -159,7 +163,8 @@ zcc_status zcci_host_malloc(void *device, int64_t bytes, void **data, zcc_error 
 static zcci_host_block *retire(const void *device, const void *data, bool pinned)
 {
 	zcci_host_block *block = find(data);
-	if (block == NULL || block->data != data || block->owner != device || (block->slab == NULL) != pinned || block->going)
+	if (block == NULL || block->data != data || block->owner != device || (block->slab == NULL) != pinned ||
+	    block->going)
 		return NULL;
 	block->going = true;
 	while (block->busy > 0)
@@ -200,15 +205,16 @@ static zcc_status no_lock(int code, int64_t bytes, zcc_error *error)
 	int64_t locked = locked_bytes;
 	pthread_mutex_unlock(&zcci_host_lock);
 	return zcci_fail(error, ZCC_ENOMEM, code, "pinned malloc",
-	                 "%lld bytes asked for, %lld bytes pinned already, RLIMIT_MEMLOCK (ulimit -l) allows %s: %s", (long long)bytes,
-	                 (long long)locked, allowed, strerror(code));
+	                 "%lld bytes asked for, %lld bytes pinned already, RLIMIT_MEMLOCK (ulimit -l) allows %s: %s",
+	                 (long long)bytes, (long long)locked, allowed, strerror(code));
 }
 
 zcc_status zcci_host_pinned_malloc(void *device, int64_t bytes, void **data, zcc_error *error)
 {
 	zcci_host_block *block = zcci_calloc(1, sizeof *block);
 	if (block == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, "pinned malloc", "no memory to note an allocation of %lld bytes", (long long)bytes);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "pinned malloc", "no memory to note an allocation of %lld bytes",
+		                 (long long)bytes);
 	void *memory;
 	zcc_status status = zcc_memory_create(bytes, &memory, error);
 	if (status != ZCC_OK)
@@ -225,7 +231,8 @@ zcc_status zcci_host_pinned_malloc(void *device, int64_t bytes, void **data, zcc
 		locked_bytes += bytes;
 	pthread_mutex_unlock(&zcci_host_lock);
 	if (status != ZCC_OK) {
-		zcci_fail(error, status, 0, "pinned malloc", "no memory to note an allocation of %lld bytes", (long long)bytes);
+		zcci_fail(error, status, 0, "pinned malloc", "no memory to note an allocation of %lld bytes",
+		          (long long)bytes);
 		goto free_memory;
 	}
 	*data = memory;
@@ -263,17 +270,20 @@ zcc_status zcci_host_export(void *device, void *data, uint8_t handle[ZCC_EXPORT_
 	pthread_mutex_lock(&zcci_host_lock);
 	zcci_host_block *block = find(data);
 	if (block == NULL || block->data != data || block->owner != device || block->slab == NULL || block->going)
-		status = zcci_fail(error, ZCC_EINVAL, 0, "device export", "%p is not the start of an allocation of this device", data);
+		status = zcci_fail(error, ZCC_EINVAL, 0, "device export",
+		                   "%p is not the start of an allocation of this device", data);
 	else if (block->imported)
-		status = zcci_fail(error, ZCC_EINVAL, 0, "device export", "%p is imported itself; only the process that allocated it exports it",
-		                   data);
+		status = zcci_fail(error, ZCC_EINVAL, 0, "device export",
+		                   "%p is imported itself; only the process that allocated it exports it", data);
 	else
-		status = zcci_host_export_write(block->slab->fd, block->data - block->slab->window, block->bytes, handle, error);
+		status = zcci_host_export_write(block->slab->fd, block->data - block->slab->window, block->bytes,
+		                                handle, error);
 	pthread_mutex_unlock(&zcci_host_lock);
 	return status;
 }
 
-zcc_status zcci_host_import(void *device, const uint8_t handle[ZCC_EXPORT_BYTES], void **data, int64_t *bytes, zcc_error *error)
+zcc_status zcci_host_import(void *device, const uint8_t handle[ZCC_EXPORT_BYTES], void **data, int64_t *bytes,
+                            zcc_error *error)
 {
 	int fd;
 	int64_t offset, length;

@@ -66,13 +66,15 @@ static zcc_status add(int64_t bytes, zcc_error *error)
 {
 	slab *made = zcci_calloc(1, sizeof *made);
 	if (made == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, "device malloc", "no memory to note an allocation of %lld bytes", (long long)bytes);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "device malloc", "no memory to note an allocation of %lld bytes",
+		                 (long long)bytes);
 	int64_t size = bytes > SLAB_BYTES ? bytes : SLAB_BYTES;
 	while (!map(made, size)) {
 		if (size == bytes) {
 			zcci_free(made);
-			return zcci_fail(error, ZCC_ENOMEM, errno, "device malloc", "%lld bytes asked for, no shared memory of that size: %s",
-			                 (long long)bytes, strerror(errno));
+			return zcci_fail(error, ZCC_ENOMEM, errno, "device malloc",
+			                 "%lld bytes asked for, no shared memory of that size: %s", (long long)bytes,
+			                 strerror(errno));
 		}
 		size = size / 2 > bytes ? whole_pages(size / 2) : bytes;
 	}
@@ -139,16 +141,16 @@ static zcc_status take(slab *s, int64_t bytes, int64_t *offset)
 zcc_status zcci_slab_take(int64_t bytes, slab **out, char **window, char **real, zcc_error *error)
 {
 	if (bytes > INT64_MAX / 4)
-		return zcci_fail(error, ZCC_ENOMEM, ENOMEM, "device malloc", "%lld bytes asked for, more than addresses there are",
-		                 (long long)bytes);
+		return zcci_fail(error, ZCC_ENOMEM, ENOMEM, "device malloc",
+		                 "%lld bytes asked for, more than addresses there are", (long long)bytes);
 	int64_t whole = whole_pages(bytes);
 	for (bool added = false;; added = true) {
 		for (slab *s = slabs; s != NULL; s = s->next) {
 			int64_t offset;
 			zcc_status status = s->process == getpid() ? take(s, whole, &offset) : ZCC_EBUSY;
 			if (status == ZCC_ENOMEM)
-				return zcci_fail(error, status, 0, "device malloc", "no memory to note an allocation of %lld bytes",
-				                 (long long)bytes);
+				return zcci_fail(error, status, 0, "device malloc",
+				                 "no memory to note an allocation of %lld bytes", (long long)bytes);
 			if (status == ZCC_OK) {
 				*out = s;
 				*window = s->window + offset;
@@ -157,7 +159,8 @@ zcc_status zcci_slab_take(int64_t bytes, slab **out, char **window, char **real,
 			}
 		}
 		if (added)
-			return zcci_fail(error, ZCC_ENOMEM, 0, "device malloc", "no range of %lld bytes", (long long)bytes);
+			return zcci_fail(error, ZCC_ENOMEM, 0, "device malloc", "no range of %lld bytes",
+			                 (long long)bytes);
 		zcc_status status = add(whole, error);
 		if (status != ZCC_OK)
 			return status;
@@ -179,10 +182,12 @@ void zcci_slab_empty(const slab *s, char *real, int64_t bytes)
 
 zcc_status zcci_slab_replace(char *real, int64_t bytes, int fd, int64_t offset, zcc_error *error)
 {
-	void *memory = mmap(real, (size_t)whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, offset);
+	void *memory =
+	        mmap(real, (size_t)whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, offset);
 	if (memory == MAP_FAILED)
-		return zcci_fail(error, ZCC_EDEVICE, errno, "device import", "%lld bytes of another process cannot be mapped: %s",
-		                 (long long)bytes, strerror(errno));
+		return zcci_fail(error, ZCC_EDEVICE, errno, "device import",
+		                 "%lld bytes of another process cannot be mapped: %s", (long long)bytes,
+		                 strerror(errno));
 	return ZCC_OK;
 }
 
@@ -192,7 +197,8 @@ bool zcci_slab_restore(const slab *s, char *real, int64_t bytes)
 	const size_t whole = (size_t)whole_pages(bytes);
 	if (mmap(real, whole, PROT_READ | PROT_WRITE, flags | MAP_FIXED, s->fd, real - s->real) != MAP_FAILED)
 		return true;
-	/* The system allows so many mappings, and for a moment there is one less. Somebody else's may be there by then. */
+	/* The system allows so many mappings, and for a moment there is one less. Somebody else's may be there by then.
+	 */
 	if (munmap(real, whole) != 0)
 		return false;
 	return mmap(real, whole, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, s->fd, real - s->real) == real;

@@ -131,7 +131,8 @@ zcc_status zcci_host_stream_create(void *device, void **out, zcc_error *error)
 	if (code != 0) {
 		pthread_cond_destroy(&s->filled);
 		zcci_free(s);
-		return zcci_fail(error, ZCC_EDEVICE, code, "stream create", "no thread for a stream: %s", strerror(code));
+		return zcci_fail(error, ZCC_EDEVICE, code, "stream create", "no thread for a stream: %s",
+		                 strerror(code));
 	}
 	*out = s;
 	return ZCC_OK;
@@ -214,7 +215,8 @@ static zcc_status sleep_a_while(zcc_error *error)
 {
 	int32_t signal_number = zcc_interrupted();
 	if (signal_number != 0)
-		return zcci_fail(error, ZCC_EINTR, signal_number, "device wait", "stopped by signal %d", (int)signal_number);
+		return zcci_fail(error, ZCC_EINTR, signal_number, "device wait", "stopped by signal %d",
+		                 (int)signal_number);
 	struct timespec until;
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_nsec += 20 * 1000000;

@@ -1,5 +1,5 @@
-/* Streams of the host device: each is a thread with a queue. An event points at the mark of its last record; who waits for the event waits
- * for the mark it had then, whatever is recorded later. */
+/* Streams of the host device: each is a thread with a queue. An event points at the mark of its last record; who waits
+ * for the event waits for the mark it had then, whatever is recorded later. */
 #ifndef ZCCI_HOST_STREAM_H
 #define ZCCI_HOST_STREAM_H
 

@@ -116,11 +116,13 @@ static zcc_status pinned_malloc_late(void *device, int64_t bytes, void **data, z
 	return status;
 }
 
-static zcc_status import_late(void *device, const uint8_t handle[ZCC_EXPORT_BYTES], void **data, int64_t *bytes, zcc_error *error)
+static zcc_status import_late(void *device, const uint8_t handle[ZCC_EXPORT_BYTES], void **data, int64_t *bytes,
+                              zcc_error *error)
 {
 	late_device *d = device;
 	if (d->ops->import == NULL)
-		return zcci_fail(error, ZCC_EDEVICE, 0, "device import", "the %s device cannot import memory", d->ops->name);
+		return zcci_fail(error, ZCC_EDEVICE, 0, "device import", "the %s device cannot import memory",
+		                 d->ops->name);
 	late_block *block = create_block(error);
 	if (block == NULL)
 		return ZCC_ENOMEM;
@@ -138,7 +140,8 @@ static zcc_status export_late(void *device, void *data, uint8_t handle[ZCC_EXPOR
 {
 	late_device *d = device;
 	if (d->ops->export == NULL)
-		return zcci_fail(error, ZCC_EDEVICE, 0, "device export", "the %s device cannot export memory", d->ops->name);
+		return zcci_fail(error, ZCC_EDEVICE, 0, "device export", "the %s device cannot export memory",
+		                 d->ops->name);
 	return d->ops->export(d->inner, data, handle, error);
 }
 
@@ -320,7 +323,8 @@ static zcc_status report_mark(const late_mark *mark, const char *operation, zcc_
 {
 	if (mark == NULL || !mark->done || mark->status == ZCC_OK)
 		return ZCC_OK;
-	return zcci_fail(error, mark->status, 0, operation, "work before this event failed; a wait for the stream says how");
+	return zcci_fail(error, mark->status, 0, operation,
+	                 "work before this event failed; a wait for the stream says how");
 }
 
 static zcc_status event_wait(void *device, void *event, zcc_error *error)
@@ -352,7 +356,8 @@ static zcc_status event_test(void *device, void *event, int32_t *done, zcc_error
 
 /* ---- work ---- */
 
-/* Pageable memory is read inside the call, as CUDA stages it. What the stream was asked to write there before comes first. */
+/* Pageable memory is read inside the call, as CUDA stages it. What the stream was asked to write there before comes
+ * first. */
 static zcc_status take_snapshot(late_device *d, late_stream *s, late_item *i, zcc_error *error)
 {
 	int64_t bytes = zcci_work_source_bytes(&i->work);
@@ -362,11 +367,13 @@ static zcc_status take_snapshot(late_device *d, late_stream *s, late_item *i, zc
 		bytes = i->work.rows * i->work.count;
 	i->snapshot = zcci_malloc(bytes);
 	if (i->snapshot == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, "copy", "no memory to stage %lld bytes of pageable memory", (long long)bytes);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "copy", "no memory to stage %lld bytes of pageable memory",
+		                 (long long)bytes);
 	if (i->work.kind == ZCCI_WORK_COPY_2D) {
 		const char *from = i->work.source;
 		for (int64_t row = 0; row < i->work.rows; row++)
-			memcpy((char *)i->snapshot + row * i->work.count, from + row * i->work.source_pitch_bytes, (size_t)i->work.count);
+			memcpy((char *)i->snapshot + row * i->work.count, from + row * i->work.source_pitch_bytes,
+			       (size_t)i->work.count);
 		i->work.source_pitch_bytes = i->work.count;
 	} else {
 		memcpy(i->snapshot, i->work.source, (size_t)bytes);
@@ -381,10 +388,12 @@ static zcc_status prepare(late_device *d, late_stream *s, late_item *i, zcc_erro
 	int32_t target_place = 0, source_place = 0;
 	zcc_status status = d->ops->place(d->inner, i->work.target, target_bytes, &target_place, error);
 	if (status == ZCC_OK)
-		status = d->ops->place(d->inner, i->work.source, zcci_work_source_bytes(&i->work), &source_place, error);
+		status =
+		        d->ops->place(d->inner, i->work.source, zcci_work_source_bytes(&i->work), &source_place, error);
 	if (status == ZCC_OK && source_place == ZCC_AT_PAGEABLE)
 		status = take_snapshot(d, s, i, error);
-	/* Poison would be wrong before pending work that reads the bytes, and lost before pending work that writes them. */
+	/* Poison would be wrong before pending work that reads the bytes, and lost before pending work that writes
+	 * them. */
 	if (status == ZCC_OK && !zcci_late_touches(d, i->work.target, target_bytes))
 		status = zcci_late_poison_target(d, &i->work, target_place, error);
 	return status;
@@ -418,59 +427,60 @@ static zcc_status copy(void *device, void *stream, void *target, const void *sou
 	return submit(device, stream, &work, error);
 }
 
-static zcc_status copy_2d(void *device, void *stream, void *target, int64_t target_pitch, const void *source, int64_t source_pitch,
-                          int64_t bytes, int64_t rows, zcc_error *error)
+static zcc_status copy_2d(void *device, void *stream, void *target, int64_t target_pitch, const void *source,
+                          int64_t source_pitch, int64_t bytes, int64_t rows, zcc_error *error)
 {
 	zcci_work work = zcci_work_of_copy_2d(target, target_pitch, source, source_pitch, bytes, rows);
 	return submit(device, stream, &work, error);
 }
 
-static zcc_status cast(void *device, void *stream, void *target, int32_t target_dtype, const void *source, int32_t source_dtype,
-                       int64_t elems, zcc_error *error)
+static zcc_status cast(void *device, void *stream, void *target, int32_t target_dtype, const void *source,
+                       int32_t source_dtype, int64_t elems, zcc_error *error)
 {
 	zcci_work work = zcci_work_of_cast(target, target_dtype, source, source_dtype, elems);
 	return submit(device, stream, &work, error);
 }
 
-static zcc_status lerp(void *device, void *stream, float *ema, const void *param, int32_t param_dtype, double decay, int64_t elems,
-                       zcc_error *error)
+static zcc_status lerp(void *device, void *stream, float *ema, const void *param, int32_t param_dtype, double decay,
+                       int64_t elems, zcc_error *error)
 {
 	zcci_work work = zcci_work_of_lerp(ema, param, param_dtype, decay, elems);
 	return submit(device, stream, &work, error);
 }
 
 static zcc_status strided(void *device, void *stream, void *target, const int64_t *target_strides, const void *source,
-                          const int64_t *source_strides, int32_t ndim, const int64_t *shape, int32_t elem_bytes, zcc_error *error)
+                          const int64_t *source_strides, int32_t ndim, const int64_t *shape, int32_t elem_bytes,
+                          zcc_error *error)
 {
 	zcci_work work = zcci_work_of_strided(target, target_strides, source, source_strides, ndim, shape, elem_bytes);
 	return submit(device, stream, &work, error);
 }
 
 const zcci_device_ops zcci_late_ops = {
-	.version = ZCCI_DEVICE_VERSION,
-	.struct_bytes = sizeof(zcci_device_ops),
-	.name = "late",
-	.close = close_late,
-	.malloc = malloc_late,
-	.free = free_late,
-	.pinned_malloc = pinned_malloc_late,
-	.pinned_free = pinned_free_late,
-	.place = place_late,
-	.export = export_late,
-	.import = import_late,
-	.stream_create = stream_create,
-	.stream_destroy = stream_destroy,
-	.stream_wait = stream_wait,
-	.stream_test = stream_test,
-	.stream_wait_event = stream_wait_event,
-	.event_create = event_create,
-	.event_destroy = event_destroy,
-	.event_record = event_record,
-	.event_wait = event_wait,
-	.event_test = event_test,
-	.copy = copy,
-	.copy_2d = copy_2d,
-	.cast = cast,
-	.lerp = lerp,
-	.strided = strided,
+        .version = ZCCI_DEVICE_VERSION,
+        .struct_bytes = sizeof(zcci_device_ops),
+        .name = "late",
+        .close = close_late,
+        .malloc = malloc_late,
+        .free = free_late,
+        .pinned_malloc = pinned_malloc_late,
+        .pinned_free = pinned_free_late,
+        .place = place_late,
+        .export = export_late,
+        .import = import_late,
+        .stream_create = stream_create,
+        .stream_destroy = stream_destroy,
+        .stream_wait = stream_wait,
+        .stream_test = stream_test,
+        .stream_wait_event = stream_wait_event,
+        .event_create = event_create,
+        .event_destroy = event_destroy,
+        .event_record = event_record,
+        .event_wait = event_wait,
+        .event_test = event_test,
+        .copy = copy,
+        .copy_2d = copy_2d,
+        .cast = cast,
+        .lerp = lerp,
+        .strided = strided,
 };

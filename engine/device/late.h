@@ -1,5 +1,5 @@
-/* A device that puts off what another one is asked to do, in any way that the rules of streams and events allow, so that code which forgot a
- * wait computes wrong bytes. */
+/* A device that puts off what another one is asked to do, in any way that the rules of streams and events allow, so
+ * that code which forgot a wait computes wrong bytes. */
 #ifndef ZCCI_LATE_H
 #define ZCCI_LATE_H
 

@@ -42,7 +42,8 @@ static bool writes(const late_item *i, const void *data, int64_t bytes)
 
 static bool touches(const late_item *i, const void *data, int64_t bytes)
 {
-	return writes(i, data, bytes) || (i->kind == LATE_WORK && meet(i->work.source, zcci_work_source_bytes(&i->work), data, bytes));
+	return writes(i, data, bytes) ||
+	       (i->kind == LATE_WORK && meet(i->work.source, zcci_work_source_bytes(&i->work), data, bytes));
 }
 
 bool zcci_late_writes(const late_device *device, const void *data, int64_t bytes)
@@ -101,7 +102,8 @@ static void step(late_device *device, late_stream *s)
 		s->tail = &s->head;
 	if (i->kind == LATE_WORK) {
 		zcc_error fault = {0};
-		zcc_status status = zcci_work_submit(&i->work, device->ops, device->inner, device->inner_stream, &fault);
+		zcc_status status =
+		        zcci_work_submit(&i->work, device->ops, device->inner, device->inner_stream, &fault);
 		if (status == ZCC_OK)
 			status = zcci_late_settle(device, &fault);
 		if (status != ZCC_OK && s->fault.status == ZCC_OK)
@@ -112,7 +114,8 @@ static void step(late_device *device, late_stream *s)
 		i->mark->stream = NULL;
 	} else if (i->mark->status != ZCC_OK && s->fault.status == ZCC_OK) {
 		zcci_fail(&s->fault, i->mark->status, 0, "stream wait",
-		          "work before an event failed that this stream waited for; a wait for that work's own stream says how");
+		          "work before an event failed that this stream waited for; a wait for that work's own stream "
+		          "says how");
 	}
 	zcci_late_drop_mark(i->mark);
 	zcci_free(i->snapshot);
@@ -147,7 +150,8 @@ static void advance(late_device *device, late_stream *s)
 static zcc_status check_signal(zcc_error *error)
 {
 	int32_t number = zcc_interrupted();
-	return number == 0 ? ZCC_OK : zcci_fail(error, ZCC_EINTR, number, "device wait", "stopped by signal %d", (int)number);
+	return number == 0 ? ZCC_OK
+	                   : zcci_fail(error, ZCC_EINTR, number, "device wait", "stopped by signal %d", (int)number);
 }
 
 zcc_status zcci_late_finish_mark(late_device *device, late_mark *mark, zcc_error *error)

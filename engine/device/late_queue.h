@@ -68,8 +68,8 @@ void zcci_late_drop_mark(late_mark *mark);
 bool zcci_late_touches(const late_device *device, const void *data, int64_t bytes);
 bool zcci_late_writes(const late_device *device, const void *data, int64_t bytes);
 
-/* Run what is pending until the mark is done, the stream is empty, no work uses the bytes. The first gives way to signals (ZCC_EINTR), the
- * second where it is told to. */
+/* Run what is pending until the mark is done, the stream is empty, no work uses the bytes. The first gives way to
+ * signals (ZCC_EINTR), the second where it is told to. */
 zcc_status zcci_late_finish_mark(late_device *device, late_mark *mark, zcc_error *error);
 zcc_status zcci_late_finish_stream(late_device *device, late_stream *stream, bool give_way, zcc_error *error);
 void zcci_late_finish_bytes(late_device *device, const void *data, int64_t bytes);

@@ -27,33 +27,45 @@ const char *zcci_plugin_kind(int32_t index)
 	return index < N_KINDS ? kinds[index] : NULL;
 }
 
-#define SLOT(name) {offsetof(zcci_device_ops, name), #name}
+#define SLOT(name)                                                                                                     \
+	{                                                                                                              \
+		offsetof(zcci_device_ops, name), #name                                                                 \
+	}
 static const struct {
 	size_t offset;
 	const char *name;
 } slots[] = {
-	SLOT(count), SLOT(describe), SLOT(open), SLOT(close), SLOT(malloc), SLOT(free), SLOT(pinned_malloc), SLOT(pinned_free),
-	SLOT(place), SLOT(stream_create), SLOT(stream_destroy), SLOT(stream_wait), SLOT(stream_test), SLOT(stream_wait_event),
-	SLOT(event_create), SLOT(event_destroy), SLOT(event_record), SLOT(event_wait), SLOT(event_test), SLOT(copy), SLOT(copy_2d),
-	SLOT(cast), SLOT(lerp), SLOT(strided),
+        SLOT(count),          SLOT(describe),
+        SLOT(open),           SLOT(close),
+        SLOT(malloc),         SLOT(free),
+        SLOT(pinned_malloc),  SLOT(pinned_free),
+        SLOT(place),          SLOT(stream_create),
+        SLOT(stream_destroy), SLOT(stream_wait),
+        SLOT(stream_test),    SLOT(stream_wait_event),
+        SLOT(event_create),   SLOT(event_destroy),
+        SLOT(event_record),   SLOT(event_wait),
+        SLOT(event_test),     SLOT(copy),
+        SLOT(copy_2d),        SLOT(cast),
+        SLOT(lerp),           SLOT(strided),
 };
 
 zcc_status zcci_plugin_check(const zcci_device_ops *ops, const char *file, zcc_error *error)
 {
 	if (ops == NULL)
-		return zcci_fail(error, ZCC_EDEVICE, 0, operation, "%s has no table for a library of device version %d", file,
-		                 ZCCI_DEVICE_VERSION);
+		return zcci_fail(error, ZCC_EDEVICE, 0, operation, "%s has no table for a library of device version %d",
+		                 file, ZCCI_DEVICE_VERSION);
 	if (ops->version != ZCCI_DEVICE_VERSION)
-		return zcci_fail(error, ZCC_EDEVICE, 0, operation, "%s is of device version %u, this library of %d", file, ops->version,
-		                 ZCCI_DEVICE_VERSION);
+		return zcci_fail(error, ZCC_EDEVICE, 0, operation, "%s is of device version %u, this library of %d",
+		                 file, ops->version, ZCCI_DEVICE_VERSION);
 	if (ops->struct_bytes != sizeof *ops)
-		return zcci_fail(error, ZCC_EDEVICE, 0, operation, "%s has a table of %u bytes, this library of %zu", file, ops->struct_bytes,
-		                 sizeof *ops);
+		return zcci_fail(error, ZCC_EDEVICE, 0, operation, "%s has a table of %u bytes, this library of %zu",
+		                 file, ops->struct_bytes, sizeof *ops);
 	for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
 		void (*slot)(void);
 		memcpy(&slot, (const char *)ops + slots[i].offset, sizeof slot);
 		if (slot == NULL)
-			return zcci_fail(error, ZCC_EDEVICE, 0, operation, "%s has no %s in its table", file, slots[i].name);
+			return zcci_fail(error, ZCC_EDEVICE, 0, operation, "%s has no %s in its table", file,
+			                 slots[i].name);
 	}
 	return ZCC_OK;
 }
@@ -64,7 +76,8 @@ static zcc_status load(const char *kind, const zcci_device_ops **ops, zcc_error 
 	void *library, *symbol;
 	zcci_device_plugin entry;
 	snprintf(name, sizeof name, "zcc_%s", kind);
-	zcc_status status = zcci_library_open(name, ZCCI_DEVICE_PLUGIN_SYMBOL, operation, &library, &symbol, file, error);
+	zcc_status status =
+	        zcci_library_open(name, ZCCI_DEVICE_PLUGIN_SYMBOL, operation, &library, &symbol, file, error);
 	if (status != ZCC_OK)
 		return status;
 	memcpy(&entry, &symbol, sizeof entry);

@@ -4,8 +4,8 @@
 
 #include "device/device.h"
 
-/* The table of the plug-in libzcc_KIND.so, which is looked for beside libzcc.so, then where the loader looks. The first answer stands for the rest
- * of the program. ZCC_EDEVICE says why there is none. Any thread. */
+/* The table of the plug-in libzcc_KIND.so, which is looked for beside libzcc.so, then where the loader looks. The first
+ * answer stands for the rest of the program. ZCC_EDEVICE says why there is none. Any thread. */
 zcc_status zcci_plugin_load(const char *kind, const zcci_device_ops **ops, zcc_error *error);
 
 /* Kinds that a plug-in may bring; NULL past the last. */

@@ -10,29 +10,43 @@ zcci_work zcci_work_of_copy(void *target, const void *source, int64_t bytes)
 	return (zcci_work){.kind = ZCCI_WORK_COPY, .target = target, .source = source, .count = bytes};
 }
 
-zcci_work zcci_work_of_copy_2d(void *target, int64_t target_pitch_bytes, const void *source, int64_t source_pitch_bytes, int64_t bytes,
-                               int64_t rows)
+zcci_work zcci_work_of_copy_2d(void *target, int64_t target_pitch_bytes, const void *source, int64_t source_pitch_bytes,
+                               int64_t bytes, int64_t rows)
 {
-	return (zcci_work){.kind = ZCCI_WORK_COPY_2D, .target = target, .target_pitch_bytes = target_pitch_bytes, .source = source,
-	                   .source_pitch_bytes = source_pitch_bytes, .count = bytes, .rows = rows};
+	return (zcci_work){.kind = ZCCI_WORK_COPY_2D,
+	                   .target = target,
+	                   .target_pitch_bytes = target_pitch_bytes,
+	                   .source = source,
+	                   .source_pitch_bytes = source_pitch_bytes,
+	                   .count = bytes,
+	                   .rows = rows};
 }
 
 zcci_work zcci_work_of_cast(void *target, int32_t target_dtype, const void *source, int32_t source_dtype, int64_t elems)
 {
-	return (zcci_work){.kind = ZCCI_WORK_CAST, .target = target, .target_dtype = target_dtype, .source = source,
-	                   .source_dtype = source_dtype, .count = elems};
+	return (zcci_work){.kind = ZCCI_WORK_CAST,
+	                   .target = target,
+	                   .target_dtype = target_dtype,
+	                   .source = source,
+	                   .source_dtype = source_dtype,
+	                   .count = elems};
 }
 
 zcci_work zcci_work_of_lerp(float *ema, const void *param, int32_t param_dtype, double decay, int64_t elems)
 {
-	return (zcci_work){.kind = ZCCI_WORK_LERP, .target = ema, .source = param, .source_dtype = param_dtype, .decay = decay,
+	return (zcci_work){.kind = ZCCI_WORK_LERP,
+	                   .target = ema,
+	                   .source = param,
+	                   .source_dtype = param_dtype,
+	                   .decay = decay,
 	                   .count = elems};
 }
 
-zcci_work zcci_work_of_strided(void *target, const int64_t *target_strides, const void *source, const int64_t *source_strides,
-                               int32_t ndim, const int64_t *shape, int32_t elem_bytes)
+zcci_work zcci_work_of_strided(void *target, const int64_t *target_strides, const void *source,
+                               const int64_t *source_strides, int32_t ndim, const int64_t *shape, int32_t elem_bytes)
 {
-	zcci_work work = {.kind = ZCCI_WORK_STRIDED, .target = target, .source = source, .ndim = ndim, .elem_bytes = elem_bytes};
+	zcci_work work = {
+	        .kind = ZCCI_WORK_STRIDED, .target = target, .source = source, .ndim = ndim, .elem_bytes = elem_bytes};
 	memcpy(work.shape, shape, (size_t)ndim * sizeof *shape);
 	memcpy(work.target_strides, target_strides, (size_t)ndim * sizeof *target_strides);
 	memcpy(work.source_strides, source_strides, (size_t)ndim * sizeof *source_strides);
@@ -107,7 +121,8 @@ void zcci_work_run(const zcci_work *work)
 		break;
 	case ZCCI_WORK_COPY_2D:
 		for (int64_t row = 0; row < work->rows; row++)
-			memcpy(target + row * work->target_pitch_bytes, source + row * work->source_pitch_bytes, (size_t)work->count);
+			memcpy(target + row * work->target_pitch_bytes, source + row * work->source_pitch_bytes,
+			       (size_t)work->count);
 		break;
 	case ZCCI_WORK_CAST:
 		zcci_convert(target, work->target_dtype, source, work->source_dtype, 1, work->count);
@@ -121,19 +136,22 @@ void zcci_work_run(const zcci_work *work)
 	}
 }
 
-zcc_status zcci_work_submit(const zcci_work *work, const zcci_device_ops *ops, void *device, void *stream, zcc_error *error)
+zcc_status zcci_work_submit(const zcci_work *work, const zcci_device_ops *ops, void *device, void *stream,
+                            zcc_error *error)
 {
 	switch (work->kind) {
 	case ZCCI_WORK_COPY_2D:
-		return ops->copy_2d(device, stream, work->target, work->target_pitch_bytes, work->source, work->source_pitch_bytes,
-		                    work->count, work->rows, error);
+		return ops->copy_2d(device, stream, work->target, work->target_pitch_bytes, work->source,
+		                    work->source_pitch_bytes, work->count, work->rows, error);
 	case ZCCI_WORK_CAST:
-		return ops->cast(device, stream, work->target, work->target_dtype, work->source, work->source_dtype, work->count, error);
+		return ops->cast(device, stream, work->target, work->target_dtype, work->source, work->source_dtype,
+		                 work->count, error);
 	case ZCCI_WORK_LERP:
-		return ops->lerp(device, stream, work->target, work->source, work->source_dtype, work->decay, work->count, error);
+		return ops->lerp(device, stream, work->target, work->source, work->source_dtype, work->decay,
+		                 work->count, error);
 	case ZCCI_WORK_STRIDED:
-		return ops->strided(device, stream, work->target, work->target_strides, work->source, work->source_strides, work->ndim,
-		                    work->shape, work->elem_bytes, error);
+		return ops->strided(device, stream, work->target, work->target_strides, work->source,
+		                    work->source_strides, work->ndim, work->shape, work->elem_bytes, error);
 	}
 	return ops->copy(device, stream, work->target, work->source, work->count, error);
 }

@@ -18,7 +18,8 @@ bool zcci_convert_supported(int32_t target_dtype, int32_t source_dtype, double f
 	return is_floating(target_dtype) && is_floating(source_dtype);
 }
 
-/* Straight from the double, so that nothing is rounded twice. exponent_bits and fraction_bits are those of the result. */
+/* Straight from the double, so that nothing is rounded twice. exponent_bits and fraction_bits are those of the result.
+ */
 static inline uint16_t narrow(double value, int exponent_bits, int fraction_bits)
 {
 	uint64_t bits;
@@ -49,17 +50,17 @@ static inline uint16_t narrow(double value, int exponent_bits, int fraction_bits
 
 /* ---- direct loops ---- */
 
-#define DEFINE_LOOP(name, to_type, from_type, value)                                                                 \
-	static void name(void *restrict target, const void *restrict source, int64_t count)                          \
-	{                                                                                                            \
-		char *restrict out = target;                                                                         \
-		const char *restrict in = source;                                                                    \
-		for (int64_t i = 0; i < count; i++) {                                                                \
-			from_type x;                                                                                 \
-			memcpy(&x, in + i * (int64_t)sizeof x, sizeof x);                                            \
-			to_type y = value;                                                                           \
-			memcpy(out + i * (int64_t)sizeof y, &y, sizeof y);                                           \
-		}                                                                                                    \
+#define DEFINE_LOOP(name, to_type, from_type, value)                                                                   \
+	static void name(void *restrict target, const void *restrict source, int64_t count)                            \
+	{                                                                                                              \
+		char *restrict out = target;                                                                           \
+		const char *restrict in = source;                                                                      \
+		for (int64_t i = 0; i < count; i++) {                                                                  \
+			from_type x;                                                                                   \
+			memcpy(&x, in + i * (int64_t)sizeof x, sizeof x);                                              \
+			to_type y = value;                                                                             \
+			memcpy(out + i * (int64_t)sizeof y, &y, sizeof y);                                             \
+		}                                                                                                      \
 	}
 
 DEFINE_LOOP(bf16_from_f32, uint16_t, uint32_t, zcci_bf16_of_f32(x))
@@ -121,21 +122,22 @@ static void scale(double *values, double factor, int64_t count)
 }
 
 /* Between F32 and a half, whatever path. */
-static void convert_direct(convert_function *plain, char *target, int32_t target_dtype, const char *source, int32_t source_dtype,
-                           int64_t count)
+static void convert_direct(convert_function *plain, char *target, int32_t target_dtype, const char *source,
+                           int32_t source_dtype, int64_t count)
 {
 	int64_t done = 0;
 #ifdef __x86_64__
 	if (zcci_cpu_path() == ZCCI_CPU_AVX2)
 		done = zcci_convert_avx2(target, target_dtype, source, source_dtype, count);
 #endif
-	plain(target + done * zcc_dtype_bytes(target_dtype), source + done * zcc_dtype_bytes(source_dtype), count - done);
+	plain(target + done * zcc_dtype_bytes(target_dtype), source + done * zcc_dtype_bytes(source_dtype),
+	      count - done);
 }
 
 enum { BLOCK_ELEMS = 512 };
 
-static void convert_through_f64(char *target, int32_t target_dtype, const char *source, int32_t source_dtype, double factor,
-                                int64_t count)
+static void convert_through_f64(char *target, int32_t target_dtype, const char *source, int32_t source_dtype,
+                                double factor, int64_t count)
 {
 	double values[BLOCK_ELEMS];
 	while (count > 0) {
@@ -150,7 +152,8 @@ static void convert_through_f64(char *target, int32_t target_dtype, const char *
 	}
 }
 
-void zcci_convert(void *target, int32_t target_dtype, const void *source, int32_t source_dtype, double factor, int64_t count)
+void zcci_convert(void *target, int32_t target_dtype, const void *source, int32_t source_dtype, double factor,
+                  int64_t count)
 {
 	if (count <= 0)
 		return;

@@ -413,5 +413,6 @@ void zcci_unpack(void *base, const zcci_view *view, int64_t first, int64_t count
 		return;
 	zcci_view to = *view, from;
 	pair_with_dense(&to, &from);
-	copy_alike(base, &to, 0, dense, &from, -first, first, count, elem_bytes, count >= FAR_TARGET_BYTES / elem_bytes);
+	copy_alike(base, &to, 0, dense, &from, -first, first, count, elem_bytes,
+	           count >= FAR_TARGET_BYTES / elem_bytes);
 }

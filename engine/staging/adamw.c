@@ -177,7 +177,8 @@ static int64_t note_ranges(const zcc_adamw_buffer *b, zcci_range *ranges, int64_
 	parts_of(b, parts);
 	for (int i = 0; i < N_PARTS; i++)
 		if (parts[i].data != NULL)
-			ranges[n++] = (zcci_range){parts[i].data, parts[i].bytes, part_names[i], b->name, i != GRADIENT};
+			ranges[n++] =
+			        (zcci_range){parts[i].data, parts[i].bytes, part_names[i], b->name, i != GRADIENT};
 	return n;
 }
 
@@ -196,7 +197,8 @@ static zcc_status check_apart(zcc_adamw *adamw, void *const *targets, int64_t ta
 	int64_t n = 0;
 	zcci_range *ranges = zcci_calloc((N_PARTS + 1) * (int64_t)adamw->n_buffers, sizeof *ranges);
 	if (ranges == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, "AdamW step", "no memory to compare %d buffers", adamw->n_buffers);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "AdamW step", "no memory to compare %d buffers",
+		                 adamw->n_buffers);
 	for (int32_t i = 0; i < adamw->n_buffers; i++) {
 		const zcc_adamw_buffer *b = &adamw->buffers[i];
 		n = note_ranges(b, ranges, n);
@@ -332,8 +334,8 @@ zcc_status zcc_adamw_resume(zcc_adamw *adamw, int64_t steps, zcc_error *error)
 {
 	static const int64_t MOST_STEPS = INT64_MAX / 2; /* as many more can be counted after them */
 	if (steps < 0 || steps > MOST_STEPS)
-		return zcci_fail(error, ZCC_EINVAL, 0, "AdamW resume", "%" PRId64 " steps; 0 to %" PRId64 " are allowed",
-		                 steps, MOST_STEPS);
+		return zcci_fail(error, ZCC_EINVAL, 0, "AdamW resume",
+		                 "%" PRId64 " steps; 0 to %" PRId64 " are allowed", steps, MOST_STEPS);
 	adamw->steps = steps;
 	return ZCC_OK;
 }

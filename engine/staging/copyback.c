@@ -50,7 +50,8 @@ zcc_status zcc_copyback_create(zcc_device *device, const zcc_copyback_options *o
 		return status;
 	if (device == NULL)
 		return zcci_fail(error, ZCC_EINVAL, 0, "copy-back create", "no device");
-	if (options->pool != NULL && (status = zcci_pool_check(options->pool, device, "copy-back create", error)) != ZCC_OK)
+	if (options->pool != NULL &&
+	    (status = zcci_pool_check(options->pool, device, "copy-back create", error)) != ZCC_OK)
 		return status;
 	zcc_copyback *made = zcci_calloc(1, sizeof *made);
 	if (made == NULL)

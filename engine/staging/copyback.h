@@ -29,8 +29,8 @@ struct zcc_copyback {
 	int32_t references;
 	zcc_copyback_stats stats;
 	/* The rest belongs to the call that runs. */
-	zcc_stream *stream; /* NULL before the first use and after a fault */
-	void *buffers[2];   /* NULL until first used */
+	zcc_stream *stream;        /* NULL before the first use and after a fault */
+	void *buffers[2];          /* NULL until first used */
 	zcci_copyback_slot *slots; /* come and go with the buffers */
 	int64_t slot_elems;
 	int32_t n_slots;

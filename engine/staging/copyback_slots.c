@@ -20,8 +20,8 @@ static int64_t larger(int64_t a, int64_t b)
 
 zcc_status zcci_copyback_create_slots(zcc_copyback *copyback, zcc_error *error)
 {
-	int64_t least = larger((int64_t)SLOT_ELEMS_A_THREAD * zcc_threads_get(),
-	                       copyback->buffer_elems / MOST_SLOTS_A_BUFFER);
+	int64_t least =
+	        larger((int64_t)SLOT_ELEMS_A_THREAD * zcc_threads_get(), copyback->buffer_elems / MOST_SLOTS_A_BUFFER);
 	int64_t n = larger(copyback->buffer_elems / least, 1);
 	copyback->slots = zcci_calloc(2 * n, sizeof *copyback->slots);
 	if (copyback->slots == NULL)

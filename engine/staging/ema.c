@@ -266,8 +266,8 @@ static zcc_status check_apart(zcc_ema *ema, zcc_error *error)
 	for (int32_t i = 0; i < ema->n_buffers; i++) {
 		const zcc_ema_buffer *b = &ema->buffers[i];
 		ranges[2 * i] = (zcci_range){b->ema, 4 * b->elems, "EMA buffer", b->name, true};
-		ranges[2 * i + 1] = (zcci_range){b->param, b->elems * zcc_dtype_bytes(b->param_dtype), "parameter buffer",
-		                                 b->name, false};
+		ranges[2 * i + 1] = (zcci_range){b->param, b->elems * zcc_dtype_bytes(b->param_dtype),
+		                                 "parameter buffer", b->name, false};
 	}
 	zcc_status status = zcci_check_apart(ranges, 2 * (int64_t)ema->n_buffers, "EMA", error);
 	zcci_free(ranges);
@@ -322,7 +322,8 @@ zcc_status zcc_ema_resume(zcc_ema *ema, int64_t calls, int64_t updates, zcc_erro
 {
 	if (updates < 0 || calls < updates || calls > MOST_CALLS)
 		return zcci_fail(error, ZCC_EINVAL, 0, "EMA resume",
-		                 "%" PRId64 " updates of %" PRId64 " calls; 0 <= updates <= calls <= %" PRId64 " is allowed",
+		                 "%" PRId64 " updates of %" PRId64 " calls; 0 <= updates <= calls <= %" PRId64
+		                 " is allowed",
 		                 updates, calls, MOST_CALLS);
 	ema->calls = calls;
 	ema->updates = updates;

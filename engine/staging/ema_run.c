@@ -20,10 +20,11 @@ static zcc_status check_torn(zcc_ema *ema, const char *operation, zcc_error *err
 	}
 	if (!ema->torn)
 		return ZCC_OK;
-	return zcci_fail(error, ZCC_EDEVICE, 0, operation,
-	                 "the EMA is torn: an update failed when some of its %d buffers were updated, after call %" PRId64
-	                 "; start again or resume from saved buffers",
-	                 ema->n_buffers, ema->calls);
+	return zcci_fail(
+	        error, ZCC_EDEVICE, 0, operation,
+	        "the EMA is torn: an update failed when some of its %d buffers were updated, after call %" PRId64
+	        "; start again or resume from saved buffers",
+	        ema->n_buffers, ema->calls);
 }
 
 static zcc_status check_stream(const zcc_ema *ema, const zcc_stream *stream, const char *operation, zcc_error *error)

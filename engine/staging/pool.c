@@ -207,8 +207,7 @@ static void describe(const zcc_pool *pool, int64_t asked_bytes, char text[320])
 	snprintf(text, 320,
 	         "%" PRId64 " bytes asked of the pinned pool of %s: %" PRId64 " in use, %" PRId64
 	         " kept, %s, memlock limit %s",
-	         asked_bytes, zcc_device_name(pool->device), pool->stats.in_use_bytes, pool->kept_bytes, cap,
-	         locked);
+	         asked_bytes, zcc_device_name(pool->device), pool->stats.in_use_bytes, pool->kept_bytes, cap, locked);
 }
 
 static zcc_status refuse(const zcc_pool *pool, int64_t asked_bytes, zcc_error *error)

@@ -98,8 +98,9 @@ static zcc_status reserve_space(const zcc_file *file, int64_t bytes, zcc_error *
 	if (fstatvfs(file->fd, &disk) == 0 && disk.f_blocks > 0 && disk.f_frsize > 0 &&
 	    (uint64_t)bytes / disk.f_frsize > disk.f_bfree)
 		return zcci_fail(error, ZCC_EIO, ENOSPC, operation,
-		                 "%s: no space left on the disk: %lld bytes asked for, %llu blocks of %llu free", file->path,
-		                 (long long)bytes, (unsigned long long)disk.f_bfree, (unsigned long long)disk.f_frsize);
+		                 "%s: no space left on the disk: %lld bytes asked for, %llu blocks of %llu free",
+		                 file->path, (long long)bytes, (unsigned long long)disk.f_bfree,
+		                 (unsigned long long)disk.f_frsize);
 	for (int64_t at = 0; at < bytes;) {
 		if (zcc_interrupted())
 			return interrupted(error, operation, file->path);

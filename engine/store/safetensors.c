@@ -78,8 +78,8 @@ static zcc_status read_header(zcc_safetensors *t, zcc_error *error)
 	for (int i = ZCCI_HEADER_LENGTH_BYTES - 1; i >= 0; i--)
 		bytes = bytes << 8 | prefix[i];
 	if (bytes > (uint64_t)ZCCI_HEADER_MAX_BYTES)
-		return refuse(t, "not safetensors: a header of %llu bytes; at most %lld are allowed", (unsigned long long)bytes,
-		              (long long)ZCCI_HEADER_MAX_BYTES);
+		return refuse(t, "not safetensors: a header of %llu bytes; at most %lld are allowed",
+		              (unsigned long long)bytes, (long long)ZCCI_HEADER_MAX_BYTES);
 	t->data_start = ZCCI_HEADER_LENGTH_BYTES + (int64_t)bytes;
 	t->data_bytes = file_bytes - t->data_start;
 	if (t->data_bytes < 0)

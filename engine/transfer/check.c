@@ -25,7 +25,8 @@ static int64_t reach_bytes(const zcc_segment *segment, int32_t side, int32_t ele
 	for (int32_t i = 0; i < segment->ndim; i++) {
 		int64_t step;
 		if (strides[i] < 0 || segment->shape_elems[i] < 1 ||
-		    zcci_mul_overflows(segment->shape_elems[i] - 1, strides[i], &step) || zcci_add_overflows(last, step, &last))
+		    zcci_mul_overflows(segment->shape_elems[i] - 1, strides[i], &step) ||
+		    zcci_add_overflows(last, step, &last))
 			return -1;
 	}
 	int64_t bytes;
@@ -45,8 +46,8 @@ static zcc_status check_end(const zcc_transfer *transfer, const zcc_segment *seg
 	const char *name = param_name(transfer, segment);
 	const zcci_binding *binding = zcci_transfer_binding(transfer, segment, side);
 	if (binding == NULL)
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer check", "parameter '%s': nothing is bound for %s rank %d",
-		                 name, zcci_side_name(side), rank);
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer check",
+		                 "parameter '%s': nothing is bound for %s rank %d", name, zcci_side_name(side), rank);
 	if (is_file != (binding->file != NULL))
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer check", "parameter '%s': %s rank %d is %s", name,
 		                 zcci_side_name(side), rank,
@@ -55,9 +56,10 @@ static zcc_status check_end(const zcc_transfer *transfer, const zcc_segment *seg
 	int32_t dtype = side == ZCC_SOURCE ? dtypes->source : dtypes->target;
 	int64_t reach = reach_bytes(segment, side, zcc_dtype_bytes(dtype));
 	if (reach < 0 || reach > binding->bytes)
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer check",
-		                 "parameter '%s': a segment reaches byte %lld of the buffer of %s rank %d, which has %lld",
-		                 name, (long long)reach, zcci_side_name(side), rank, (long long)binding->bytes);
+		return zcci_fail(
+		        error, ZCC_EINVAL, 0, "transfer check",
+		        "parameter '%s': a segment reaches byte %lld of the buffer of %s rank %d, which has %lld", name,
+		        (long long)reach, zcci_side_name(side), rank, (long long)binding->bytes);
 	return ZCC_OK;
 }
 
@@ -75,11 +77,12 @@ static zcc_status check_list(const zcc_transfer *transfer, const zcci_list *list
 		zcci_route route;
 		zcci_schedule_route(transfer->schedule, segment, &route);
 		if (transfer->device != NULL && !zcci_device_route_supported(&route))
-			return zcci_fail(error, ZCC_ELAYOUT, 0, "transfer check",
-			                 "parameter '%s': %s to %s with factor %g between devices; F16, BF16 and F32 are "
-			                 "converted there, with factor 1",
-			                 param_name(transfer, segment), zcc_dtype_name(dtypes->source),
-			                 zcc_dtype_name(dtypes->target), segment->factor);
+			return zcci_fail(
+			        error, ZCC_ELAYOUT, 0, "transfer check",
+			        "parameter '%s': %s to %s with factor %g between devices; F16, BF16 and F32 are "
+			        "converted there, with factor 1",
+			        param_name(transfer, segment), zcc_dtype_name(dtypes->source),
+			        zcc_dtype_name(dtypes->target), segment->factor);
 		status = check_end(transfer, segment, ZCC_SOURCE, error);
 		if (status == ZCC_OK)
 			status = check_end(transfer, segment, ZCC_TARGET, error);
@@ -112,11 +115,13 @@ static int64_t collect(const zcc_transfer *transfer, extent *extents)
 		for (int32_t i = 0; i < table->n_ranks; i++) {
 			for (int32_t k = 0; table->bindings[i] != NULL && k < table->n_params; k++) {
 				const zcci_binding *binding = &table->bindings[i][k];
-				if (binding->data == NULL || binding->bytes == 0 || table->process[i] != transfer->comm->rank)
+				if (binding->data == NULL || binding->bytes == 0 ||
+				    table->process[i] != transfer->comm->rank)
 					continue;
 				uintptr_t begin = (uintptr_t)binding->data;
 				if (extents != NULL)
-					extents[n] = (extent){begin, begin + (uintptr_t)binding->bytes, side, table->ranks[i], k};
+					extents[n] = (extent){begin, begin + (uintptr_t)binding->bytes, side,
+					                      table->ranks[i], k};
 				n++;
 			}
 		}
@@ -142,7 +147,8 @@ static zcc_status check_overlap(const zcc_transfer *transfer, zcc_error *error)
 	int64_t n = collect(transfer, NULL);
 	extent *extents = zcci_calloc(n, sizeof *extents);
 	if (extents == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, "transfer check", "no memory to compare %lld buffers", (long long)n);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "transfer check", "no memory to compare %lld buffers",
+		                 (long long)n);
 	collect(transfer, extents);
 	qsort(extents, (size_t)n, sizeof *extents, by_begin);
 	/* The buffer that reaches farthest so far, of each side. */
@@ -166,7 +172,8 @@ zcc_status zcci_transfer_check(zcc_transfer *transfer, zcc_error *error)
 	zcc_status status = check_list(transfer, &schedule->local, error);
 	for (int32_t p = 0; status == ZCC_OK && p < schedule->n_peers; p++) {
 		const zcci_peer *peer = &schedule->peers[p];
-		const zcci_list *lists[] = {&peer->out, &peer->in, &peer->pull, &peer->push, &peer->pulled, &peer->pushed};
+		const zcci_list *lists[] = {&peer->out,  &peer->in,     &peer->pull,
+		                            &peer->push, &peer->pulled, &peer->pushed};
 		for (size_t i = 0; status == ZCC_OK && i < sizeof lists / sizeof *lists; i++)
 			status = check_list(transfer, lists[i], error);
 	}

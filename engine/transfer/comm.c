@@ -93,7 +93,8 @@ zcc_status zcci_comm_meet(zcc_comm *comm, zcc_error *error)
 	comm->beacon = zcci_calloc(1, sizeof *comm->beacon);
 	comm->others = zcci_calloc(comm->size, sizeof *comm->others);
 	if (comm->beacon == NULL || comm->others == NULL)
-		return zcci_fail(error, ZCC_ENOMEM, 0, "comm create", "no memory for a group of %d processes", comm->size);
+		return zcci_fail(error, ZCC_ENOMEM, 0, "comm create", "no memory for a group of %d processes",
+		                 comm->size);
 	comm->beacon->identity = beacon_identity(host, getpid(), comm->rank);
 	zcc_status status = gather(comm, host, error);
 	for (int32_t p = 0; status == ZCC_OK && p < comm->size; p++)
@@ -221,8 +222,8 @@ zcc_status zcc_comm_broadcast(zcc_comm *comm, void *data, int64_t bytes, int32_t
 	enum { PIECE = ZCCI_COMM_PIECE_BYTES };
 	zcc_status status = refuse_broken(comm, "comm broadcast", error);
 	if (status == ZCC_OK && (bytes < 0 || root < 0 || root >= comm->size))
-		status = zcci_fail(error, ZCC_EINVAL, 0, "comm broadcast", "%lld bytes from process %d of %d", (long long)bytes,
-		                   root, comm->size);
+		status = zcci_fail(error, ZCC_EINVAL, 0, "comm broadcast", "%lld bytes from process %d of %d",
+		                   (long long)bytes, root, comm->size);
 	for (int64_t done = 0; status == ZCC_OK && done < bytes; done += PIECE) {
 		int32_t n = bytes - done < PIECE ? (int32_t)(bytes - done) : PIECE;
 		if (comm->rank == root)
@@ -311,8 +312,9 @@ zcc_status zcc_comm_same(zcc_comm *comm, const char *what, int64_t value, zcc_er
 	char more[40] = "";
 	if (n_differ > NAMED)
 		snprintf(more, sizeof more, " and %d more", n_differ - NAMED);
-	status = zcci_fail(error, ZCC_EAGREE, 0, "comm same", "the processes do not agree on %s: %s%s, the others %016llx",
-	                   what, list, more, (unsigned long long)common);
+	status = zcci_fail(error, ZCC_EAGREE, 0, "comm same",
+	                   "the processes do not agree on %s: %s%s, the others %016llx", what, list, more,
+	                   (unsigned long long)common);
 	if (error != NULL)
 		error->process = first;
 	return status;

@@ -37,13 +37,13 @@ static void destroy(zcc_comm *comm)
 }
 
 static const zcci_comm_ops local_ops = {
-	.version = ZCCI_COMM_VERSION,
-	.name = "local",
-	.reduce = reduce,
-	.gather = gather,
-	.broadcast = broadcast,
-	.farewell = farewell,
-	.destroy = destroy,
+        .version = ZCCI_COMM_VERSION,
+        .name = "local",
+        .reduce = reduce,
+        .gather = gather,
+        .broadcast = broadcast,
+        .farewell = farewell,
+        .destroy = destroy,
 };
 
 zcc_status zcc_comm_create_local(zcc_comm **comm, zcc_error *error)

@@ -10,13 +10,13 @@ enum { TAG = 1 };
 typedef struct mpi_comm {
 	zcc_comm common;
 	MPI_Comm main;
-	MPI_Comm leaving;        /* of its own, so that what is stuck in `main` cannot disturb it */
+	MPI_Comm leaving; /* of its own, so that what is stuck in `main` cannot disturb it */
 	int32_t n_slots;
 	MPI_Request *slots;
-	int32_t *done;           /* n_slots, for MPI_Testsome */
+	int32_t *done; /* n_slots, for MPI_Testsome */
 	MPI_Status *statuses;
-	MPI_Request *hello;      /* farewell: 2 * size, made at once because farewell may not fail */
-	int64_t *hashes;         /* size + 1, the last one this process's own */
+	MPI_Request *hello; /* farewell: 2 * size, made at once because farewell may not fail */
+	int64_t *hashes;    /* size + 1, the last one this process's own */
 } mpi_comm;
 
 /* MPI's own words. Whatever MPI refuses leaves the group in an unknown state. */
@@ -223,18 +223,18 @@ static void destroy(zcc_comm *common)
 }
 
 static const zcci_comm_ops mpi_ops = {
-	.version = ZCCI_COMM_VERSION,
-	.name = "mpi",
-	.reduce = reduce,
-	.gather = gather,
-	.broadcast = broadcast,
-	.farewell = farewell,
-	.destroy = destroy,
-	.reserve = reserve,
-	.send = start_send,
-	.receive = start_receive,
-	.poll = poll,
-	.cancel = cancel,
+        .version = ZCCI_COMM_VERSION,
+        .name = "mpi",
+        .reduce = reduce,
+        .gather = gather,
+        .broadcast = broadcast,
+        .farewell = farewell,
+        .destroy = destroy,
+        .reserve = reserve,
+        .send = start_send,
+        .receive = start_receive,
+        .poll = poll,
+        .cancel = cancel,
 };
 
 static zcc_status duplicate(mpi_comm *comm, MPI_Comm *copy, zcc_error *error)
@@ -259,7 +259,8 @@ zcc_status zcc_comm_create_mpi(zcc_comm **comm, zcc_error *error)
 	MPI_Initialized(&initialized);
 	MPI_Finalized(&finalized);
 	if (!initialized || finalized)
-		return zcci_fail(error, ZCC_EINVAL, 0, "comm create", "MPI is %s", finalized ? "finalized" : "not initialized");
+		return zcci_fail(error, ZCC_EINVAL, 0, "comm create", "MPI is %s",
+		                 finalized ? "finalized" : "not initialized");
 	int rank = 0;
 	int size = 1;
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);

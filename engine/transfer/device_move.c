@@ -13,7 +13,7 @@ enum { DEPTH = 2 };
 /* A chunk of one round. */
 typedef struct slot {
 	bool used;
-	bool own;      /* in the shard's own memory */
+	bool own; /* in the shard's own memory */
 	zcci_chunk chunk;
 	char *data;
 } slot;
@@ -31,7 +31,7 @@ typedef struct lane {
 struct zcci_device_move {
 	zcc_transfer *transfer;
 	const zcci_schedule *schedule;
-	void *group;                /* of the transport; NULL: not joined */
+	void *group; /* of the transport; NULL: not joined */
 	zcc_stream *packing;
 	zcc_stream *wire;
 	zcc_stream *local;
@@ -40,12 +40,12 @@ struct zcci_device_move {
 	int32_t n_lanes;
 	lane *lanes;
 	zcci_message *messages;
-	int64_t n_rounds;           /* of this process */
-	char *staging;              /* everything below lies in it */
+	int64_t n_rounds; /* of this process */
+	char *staging;    /* everything below lies in it */
 	int64_t staging_bytes;
 	zcci_scratch unpack_scratch;
 	zcci_scratch local_scratch;
-	int64_t pinned_bytes;       /* of the transport */
+	int64_t pinned_bytes; /* of the transport */
 	int64_t sent_bytes;
 	int64_t copied_bytes;
 };
@@ -90,7 +90,8 @@ static int64_t lay_out(zcci_device_move *move, char *base)
 		}
 	}
 	if (converts) {
-		move->unpack_scratch = (zcci_scratch){.target = base != NULL ? base + at : NULL, .target_bytes = chunk_bytes};
+		move->unpack_scratch =
+		        (zcci_scratch){.target = base != NULL ? base + at : NULL, .target_bytes = chunk_bytes};
 		at += chunk_bytes;
 	}
 	if (list_converts(schedule, &schedule->local)) {
@@ -133,7 +134,8 @@ zcc_status zcci_device_move_create(zcc_transfer *transfer, zcci_device_move **mo
 	made->messages = zcci_calloc(made->n_lanes, sizeof *made->messages);
 	zcc_status status = ZCC_OK;
 	if (made->lanes == NULL || made->messages == NULL)
-		status = zcci_fail(error, ZCC_ENOMEM, 0, "transfer run", "no memory for streams to %d processes", schedule->n_peers);
+		status = zcci_fail(error, ZCC_ENOMEM, 0, "transfer run", "no memory for streams to %d processes",
+		                   schedule->n_peers);
 	for (int32_t p = 0; status == ZCC_OK && p < schedule->n_peers; p++) {
 		const zcci_peer *peer = &schedule->peers[p];
 		made->lanes[2 * p] = (lane){.peer = peer->process, .sends = false, .list = &peer->in};
@@ -252,7 +254,10 @@ zcc_status zcci_device_move_join(zcci_device_move *move, zcc_error *error)
 	const zcci_transport_ops *ops = transfer->transport;
 	zcc_comm *comm = transfer->comm;
 	zcci_device_name name;
-	zcci_transport_site site = {.comm = comm, .device = transfer->device, .rank = comm->rank, .size = comm->size,
+	zcci_transport_site site = {.comm = comm,
+	                            .device = transfer->device,
+	                            .rank = comm->rank,
+	                            .size = comm->size,
 	                            .timeout_ns = transfer->timeout_ns};
 	zcc_error mine = {.status = ZCC_OK};
 	zcci_device_move_leave(move);
@@ -310,10 +315,11 @@ static zcc_status fill_or_empty(const zcci_device_move *move, const lane *l, con
 		zcci_part_next(move->schedule, l->list, &at, used, &part);
 		zcci_transfer_bind_route(move->transfer, &part.route);
 		if (l->sends)
-			status = zcci_device_route_pack(&part.route, part.first, part.count, s->data + part.at_bytes, move->packing, error);
+			status = zcci_device_route_pack(&part.route, part.first, part.count, s->data + part.at_bytes,
+			                                move->packing, error);
 		else
-			status = zcci_device_route_unpack(&part.route, part.first, part.count, s->data + part.at_bytes, move->packing,
-			                                  &move->unpack_scratch, error);
+			status = zcci_device_route_unpack(&part.route, part.first, part.count, s->data + part.at_bytes,
+			                                  move->packing, &move->unpack_scratch, error);
 		used = part.at_bytes + part.bytes;
 	}
 	return status;
@@ -321,9 +327,10 @@ static zcc_status fill_or_empty(const zcci_device_move *move, const lane *l, con
 
 /* ---- rounds ----
  *
- * The packing stream runs pack 0, pack 1, unpack 0, pack 2, unpack 1, …, the other one exchange 0, exchange 1, …. An unpack waits for its
- * exchange, an exchange for its pack. With that a stage is free when it is used again: pack r comes after unpack r − 2, and so after exchange
- * r − 2, which has read what was packed there; exchange r comes after pack r, and so after unpack r − 2, which has read what had come in.
+ * The packing stream runs pack 0, pack 1, unpack 0, pack 2, unpack 1, …, the other one exchange 0, exchange 1, …. An
+ * unpack waits for its exchange, an exchange for its pack. With that a stage is free when it is used again: pack r
+ * comes after unpack r − 2, and so after exchange r − 2, which has read what was packed there; exchange r comes after
+ * pack r, and so after unpack r − 2, which has read what had come in.
  */
 
 static zcc_status pack(zcci_device_move *move, int64_t round, zcc_error *error)
@@ -353,11 +360,13 @@ static zcc_status exchange(zcci_device_move *move, int64_t round, zcc_error *err
 		const lane *l = &move->lanes[i];
 		const slot *s = &l->slots[k];
 		if (s->used)
-			move->messages[n++] = (zcci_message){.data = s->data, .bytes = s->chunk.bytes, .peer = l->peer, .sends = l->sends};
+			move->messages[n++] = (zcci_message){
+			        .data = s->data, .bytes = s->chunk.bytes, .peer = l->peer, .sends = l->sends};
 	}
 	zcc_status status = ZCCI_WAIT(device_exchange, zcc_stream_wait_event(move->wire, move->packed[k], error));
 	if (status == ZCC_OK && n > 0)
-		status = move->transfer->transport->exchange(move->group, move->wire, move->wire->impl, move->messages, n, error);
+		status = move->transfer->transport->exchange(move->group, move->wire, move->wire->impl, move->messages,
+		                                             n, error);
 	/* Only what has reached the stream can be marked. */
 	if (status == ZCC_OK && n > 0)
 		status = await_group(move, error);
@@ -412,9 +421,10 @@ static void begin(zcci_device_move *move)
 	atomic_store_explicit(&move->transfer->total_bytes, total, memory_order_relaxed);
 }
 
-/* All rounds, or up to the first that some process cannot begin: *stopped. That the last has been handed over is agreed on too: no device waits
- * for what a process could not hand over. */
-static zcc_status run_rounds(zcci_device_move *move, int64_t n_rounds, zcc_status fault, bool *stopped, zcc_error *error)
+/* All rounds, or up to the first that some process cannot begin: *stopped. That the last has been handed over is agreed
+ * on too: no device waits for what a process could not hand over. */
+static zcc_status run_rounds(zcci_device_move *move, int64_t n_rounds, zcc_status fault, bool *stopped,
+                             zcc_error *error)
 {
 	zcc_comm *comm = move->transfer->comm;
 	if (fault == ZCC_OK && n_rounds > 0)
@@ -462,8 +472,8 @@ zcc_status zcci_device_move_run(zcci_device_move *move, zcc_error *error)
 void zcci_device_move_result(const zcci_device_move *move, zcc_transfer_result *result)
 {
 	*result = (zcc_transfer_result){
-		.staging_peak_bytes = move->staging_bytes + move->pinned_bytes,
-		.wire_bytes = move->sent_bytes,
-		.copied_bytes = move->copied_bytes,
+	        .staging_peak_bytes = move->staging_bytes + move->pinned_bytes,
+	        .wire_bytes = move->sent_bytes,
+	        .copied_bytes = move->copied_bytes,
 	};
 }

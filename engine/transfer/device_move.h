@@ -1,6 +1,6 @@
-/* One run of a transfer between devices: packed on the device, sent in rounds, unpacked there. All processes go through the same rounds, in
- * each of which a process sends and receives one chunk for each peer; they agree on each round before it begins, so that after a fault
- * none waits for a message that will not come. */
+/* One run of a transfer between devices: packed on the device, sent in rounds, unpacked there. All processes go through
+ * the same rounds, in each of which a process sends and receives one chunk for each peer; they agree on each round
+ * before it begins, so that after a fault none waits for a message that will not come. */
 #ifndef ZCCI_DEVICE_MOVE_H
 #define ZCCI_DEVICE_MOVE_H
 

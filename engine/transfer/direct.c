@@ -9,16 +9,16 @@
 #include "base/status.h"
 
 enum {
-	STEP_BYTES = 4 << 20,  /* in one call, so that messages are looked after in between */
-	ASK_BYTES = 1 << 20,   /* between two looks at the peer's beacon */
-	MAX_RUNS = 1024        /* IOV_MAX of Linux */
+	STEP_BYTES = 4 << 20, /* in one call, so that messages are looked after in between */
+	ASK_BYTES = 1 << 20,  /* between two looks at the peer's beacon */
+	MAX_RUNS = 1024       /* IOV_MAX of Linux */
 };
 
 /* What goes directly between this process and one peer. */
 typedef struct link {
 	const zcci_peer *peer;
-	int64_t *ours;          /* addresses of element 0: pulled segments' source, then pushed segments' target */
-	int64_t *theirs;        /* pull segments' source, then push segments' target */
+	int64_t *ours;   /* addresses of element 0: pulled segments' source, then pushed segments' target */
+	int64_t *theirs; /* pull segments' source, then push segments' target */
 	int64_t n_ours;
 	int64_t n_theirs;
 } link;
@@ -27,10 +27,10 @@ struct zcci_direct {
 	zcc_transfer *transfer;
 	int32_t n_links;
 	link *links;
-	int32_t at_link;        /* what is done next: */
-	zcci_cursor at;         /* pull, then push segments of that link */
-	int64_t unseen_bytes;   /* moved since the peer was last asked whether it stopped */
-	int32_t *done;          /* for poll */
+	int32_t at_link;      /* what is done next: */
+	zcci_cursor at;       /* pull, then push segments of that link */
+	int64_t unseen_bytes; /* moved since the peer was last asked whether it stopped */
+	int32_t *done;        /* for poll */
 	int64_t *done_bytes;
 	struct iovec here[MAX_RUNS];
 	struct iovec there[MAX_RUNS];
@@ -49,7 +49,8 @@ static zcc_status make_link(link *l, const zcci_peer *peer, zcc_error *error)
 	l->n_ours = peer->pulled.n_segments + peer->pushed.n_segments;
 	l->n_theirs = peer->pull.n_segments + peer->push.n_segments;
 	if (l->n_ours > INT_MAX / 8 || l->n_theirs > INT_MAX / 8)
-		return zcci_fail(error, ZCC_EOVERFLOW, 0, "transfer run", "%lld segments between two processes, at most %d",
+		return zcci_fail(error, ZCC_EOVERFLOW, 0, "transfer run",
+		                 "%lld segments between two processes, at most %d",
 		                 (long long)(l->n_ours + l->n_theirs), INT_MAX / 8);
 	l->ours = zcci_calloc(l->n_ours, sizeof *l->ours);
 	l->theirs = zcci_calloc(l->n_theirs, sizeof *l->theirs);
@@ -71,7 +72,8 @@ zcc_status zcci_direct_create(zcc_transfer *transfer, zcci_direct **direct, zcc_
 		status = no_memory(error);
 	for (int32_t p = 0; status == ZCC_OK && p < schedule->n_peers; p++) {
 		const zcci_peer *peer = &schedule->peers[p];
-		if (peer->pull.n_segments + peer->push.n_segments + peer->pulled.n_segments + peer->pushed.n_segments > 0)
+		if (peer->pull.n_segments + peer->push.n_segments + peer->pulled.n_segments + peer->pushed.n_segments >
+		    0)
 			status = make_link(&made->links[made->n_links++], peer, error);
 	}
 	zcc_comm *comm = transfer->comm;
@@ -166,7 +168,8 @@ zcc_status zcci_direct_meet(zcci_direct *direct, zcc_error *error)
 			status = zcci_comm_patience(comm, "transfer run", error);
 		if (status == ZCC_OK && transfer->timeout_ns > 0 && zcc_clock_ns() - start > transfer->timeout_ns) {
 			comm->broken = true;
-			status = zcci_fail(error, ZCC_EPEER, 0, "transfer run", "no process told its addresses for %.1f s",
+			status = zcci_fail(error, ZCC_EPEER, 0, "transfer run",
+			                   "no process told its addresses for %.1f s",
 			                   (double)transfer->timeout_ns / 1e9);
 		}
 		if (n_done == 0)
@@ -237,14 +240,14 @@ zcc_status zcci_direct_step(zcci_direct *direct, int64_t *bytes, bool *stopped, 
 	int64_t reached = list_runs(near_view, near_base, first, count, elem_bytes, direct->here, &n_here);
 	if (reached < count)
 		count = list_runs(far_view, far_base, first, reached, elem_bytes, direct->there, &n_there);
-	ssize_t moved = pulls ? process_vm_readv(other->pid, direct->here, (size_t)n_here, direct->there, (size_t)n_there,
-	                                         0)
-	                      : process_vm_writev(other->pid, direct->here, (size_t)n_here, direct->there, (size_t)n_there,
-	                                          0);
+	ssize_t moved =
+	        pulls ? process_vm_readv(other->pid, direct->here, (size_t)n_here, direct->there, (size_t)n_there, 0)
+	              : process_vm_writev(other->pid, direct->here, (size_t)n_here, direct->there, (size_t)n_there, 0);
 	if (moved != count * elem_bytes)
 		return zcci_fail(error, ZCC_EPEER, moved < 0 ? errno : 0, "transfer run",
 		                 "%s %lld bytes of the memory of process %d: %s", pulls ? "reading" : "writing",
-		                 (long long)(count * elem_bytes), l->peer->process, moved < 0 ? strerror(errno) : "cut short");
+		                 (long long)(count * elem_bytes), l->peer->process,
+		                 moved < 0 ? strerror(errno) : "cut short");
 	direct->at.elem += count;
 	if (direct->at.elem == segment->elems)
 		direct->at = (zcci_cursor){.segment = direct->at.segment + 1};

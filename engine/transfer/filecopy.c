@@ -60,8 +60,8 @@ static zcc_status gather(zcci_filecopy *copy, const zcci_route *route, int64_t f
                          zcc_error *error)
 {
 	zcci_ranged ranged = {.scratch = copy->memory + 2 * copy->part_bytes, .scratch_bytes = copy->part_bytes};
-	zcc_status status = zcci_ranged_read(&ranged, route->from.file, route->from.at_bytes, &route->source, first, count,
-	                                     route->source_elem_bytes, dense, error);
+	zcc_status status = zcci_ranged_read(&ranged, route->from.file, route->from.at_bytes, &route->source, first,
+	                                     count, route->source_elem_bytes, dense, error);
 	copy->read_bytes += ranged.read_bytes;
 	return status;
 }
@@ -101,9 +101,10 @@ static zcc_status move_direct(zcci_filecopy *copy, const zcci_route *route, int6
 	int64_t source_at = zcci_view_offset(&route->source, first) * route->source_elem_bytes;
 	int64_t target_at = zcci_view_offset(&route->target, first) * route->target_elem_bytes;
 	if (route->from.file != NULL)
-		return read_file(copy, route->from.file, route->from.at_bytes + source_at, route->to.data + target_at, bytes,
-		                 error);
-	return write_file(copy, route->to.file, route->to.at_bytes + target_at, route->from.data + source_at, bytes, error);
+		return read_file(copy, route->from.file, route->from.at_bytes + source_at, route->to.data + target_at,
+		                 bytes, error);
+	return write_file(copy, route->to.file, route->to.at_bytes + target_at, route->from.data + source_at, bytes,
+	                  error);
 }
 
 zcc_status zcci_filecopy_step(zcci_filecopy *copy, const zcci_route *route, int64_t first, int64_t *count,

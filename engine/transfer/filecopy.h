@@ -9,7 +9,7 @@
 typedef struct zcci_filecopy {
 	char *memory;
 	int64_t part_bytes;
-	int64_t read_bytes;      /* asked of the disk so far */
+	int64_t read_bytes; /* asked of the disk so far */
 	int64_t written_bytes;
 } zcci_filecopy;
 

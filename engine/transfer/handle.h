@@ -21,11 +21,11 @@ enum { ZCCI_UNPLACED = -1 };
 
 typedef struct zcci_side {
 	const zcc_layout *layout;
-	const int32_t *ranks;     /* ascending */
+	const int32_t *ranks; /* ascending */
 	int32_t n_ranks;
 	int32_t n_params;
-	int32_t *process;         /* endpoint of each rank, or ZCCI_UNPLACED */
-	zcci_binding **bindings;  /* by rank, then parameter; NULL for a rank with none */
+	int32_t *process;        /* endpoint of each rank, or ZCCI_UNPLACED */
+	zcci_binding **bindings; /* by rank, then parameter; NULL for a rank with none */
 } zcci_side;
 
 struct zcc_transfer {
@@ -33,17 +33,17 @@ struct zcc_transfer {
 	zcc_comm *comm;
 	int64_t staging_bytes;
 	int64_t timeout_ns;
-	int64_t digest;            /* of the plan */
+	int64_t digest; /* of the plan */
 	const zcc_segment *segments;
 	int64_t n_segments;
-	zcci_side sides[2];        /* ZCC_SOURCE, ZCC_TARGET */
-	zcc_device *device;        /* whose memory is bound; NULL: ordinary memory and files */
+	zcci_side sides[2]; /* ZCC_SOURCE, ZCC_TARGET */
+	zcc_device *device; /* whose memory is bound; NULL: ordinary memory and files */
 	const zcci_transport_ops *transport;
 	struct zcci_device_move *device_move; /* lives and dies with the schedule */
-	zcci_schedule *schedule;   /* NULL until it is needed, and again when an endpoint changes */
-	bool in_flight;            /* a run was submitted */
-	struct zcci_move *move;    /* the run in flight in ordinary memory, or NULL */
-	int64_t start_ns;          /* when it was submitted */
+	zcci_schedule *schedule;              /* NULL until it is needed, and again when an endpoint changes */
+	bool in_flight;                       /* a run was submitted */
+	struct zcci_move *move;               /* the run in flight in ordinary memory, or NULL */
+	int64_t start_ns;                     /* when it was submitted */
 	_Atomic int64_t done_bytes;
 	_Atomic int64_t total_bytes;
 };

@@ -14,14 +14,14 @@ struct zcci_move {
 	zcci_wire *wire;
 	zcci_direct *direct;
 	zcci_filecopy files;
-	zcci_cursor local;      /* in the list of work that needs no other process */
+	zcci_cursor local; /* in the list of work that needs no other process */
 	bool stopping;
 	bool stopped_by_peer;
 	int64_t copied_bytes;
-	bool ended;             /* nothing is left for this process to do */
-	zcc_error fault;        /* its first one */
+	bool ended;      /* nothing is left for this process to do */
+	zcc_error fault; /* its first one */
 	zcci_idle idle;
-	int64_t idle_since_ns;  /* 0 where something moved in the last turn */
+	int64_t idle_since_ns; /* 0 where something moved in the last turn */
 };
 
 zcc_status zcci_move_create(zcc_transfer *transfer, zcci_move **move, zcc_error *error)
@@ -30,8 +30,8 @@ zcc_status zcci_move_create(zcc_transfer *transfer, zcci_move **move, zcc_error 
 	if (made == NULL)
 		return zcci_fail(error, ZCC_ENOMEM, 0, "transfer run", "no memory for a run");
 	made->transfer = transfer;
-	zcc_status status = zcci_filecopy_init(&made->files, transfer->staging_bytes, transfer->schedule->file_bytes,
-	                                       error);
+	zcc_status status =
+	        zcci_filecopy_init(&made->files, transfer->staging_bytes, transfer->schedule->file_bytes, error);
 	if (status == ZCC_OK)
 		status = zcci_direct_create(transfer, &made->direct, error);
 	if (status == ZCC_OK)
@@ -118,7 +118,8 @@ static zcc_status local_step(zcci_move *move, zcc_error *error)
 		move->local.elem += count;
 		if (move->local.elem == segment->elems)
 			move->local = (zcci_cursor){.segment = move->local.segment + 1};
-		atomic_fetch_add_explicit(&move->transfer->done_bytes, count * route.source_elem_bytes, memory_order_relaxed);
+		atomic_fetch_add_explicit(&move->transfer->done_bytes, count * route.source_elem_bytes,
+		                          memory_order_relaxed);
 	}
 	return status;
 }

@@ -10,7 +10,7 @@
 
 /* Where one side of a segment lies: memory or file; neither where another process has it. */
 typedef struct zcci_place {
-	char *data;       /* element 0 */
+	char *data; /* element 0 */
 	zcc_file *file;
 	int64_t at_bytes; /* of element 0 in the file */
 } zcci_place;
@@ -21,8 +21,8 @@ typedef struct zcci_route {
 	int32_t target_dtype;
 	int32_t source_elem_bytes;
 	int32_t target_elem_bytes;
-	bool converts;      /* dtype or value changes: source elements are no target elements */
-	zcci_view source;   /* simplified on its own; element order is the segment's */
+	bool converts;    /* dtype or value changes: source elements are no target elements */
+	zcci_view source; /* simplified on its own; element order is the segment's */
 	zcci_view target;
 	zcci_place from;
 	zcci_place to;

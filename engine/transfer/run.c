@@ -29,19 +29,19 @@ static zcc_status agree_on_work(zcc_transfer *transfer, zcc_error *error)
 		const char *what;
 		int64_t value;
 	} parts[] = {
-		{"the library version", hash_text(zcc_version())},
-		{"the plan", transfer->digest},
-		{"the source endpoints", hash_endpoints(&transfer->sides[ZCC_SOURCE])},
-		{"the target endpoints", hash_endpoints(&transfer->sides[ZCC_TARGET])},
-		{"the staging budget", transfer->staging_bytes},
-		{"the way between devices", transfer->transport != NULL ? hash_text(transfer->transport->name) : 0},
+	        {"the library version", hash_text(zcc_version())},
+	        {"the plan", transfer->digest},
+	        {"the source endpoints", hash_endpoints(&transfer->sides[ZCC_SOURCE])},
+	        {"the target endpoints", hash_endpoints(&transfer->sides[ZCC_TARGET])},
+	        {"the staging budget", transfer->staging_bytes},
+	        {"the way between devices", transfer->transport != NULL ? hash_text(transfer->transport->name) : 0},
 	};
 	enum { N_PARTS = sizeof parts / sizeof *parts };
 	int64_t values[N_PARTS];
 	for (int32_t i = 0; i < N_PARTS; i++)
 		values[i] = parts[i].value;
-	zcc_status status = zcc_comm_same(transfer->comm, "the transfer", (int64_t)XXH3_64bits(values, sizeof values),
-	                                  error);
+	zcc_status status =
+	        zcc_comm_same(transfer->comm, "the transfer", (int64_t)XXH3_64bits(values, sizeof values), error);
 	if (status != ZCC_EAGREE)
 		return status;
 	for (int32_t i = 0; i < N_PARTS; i++) {

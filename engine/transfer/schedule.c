@@ -16,8 +16,8 @@ enum {
 	ALONE_MAX_BYTES = 16 << 20,
 	/* Between devices every chunk costs a few launches. */
 	DEVICE_CHUNK_MAX_BYTES = 16 << 20,
-	/* Between processes of one host a segment is copied once, by the process whose side has the shorter runs: a run of the
-	 * other's memory costs the system more than one of its own. What has too short runs is packed. */
+	/* Between processes of one host a segment is copied once, by the process whose side has the shorter runs: a run
+	 * of the other's memory costs the system more than one of its own. What has too short runs is packed. */
 	OTHERS_RUN_BYTES = 16 << 10,
 	OWN_RUN_BYTES = 256
 };
@@ -216,8 +216,13 @@ static zcc_status make_lists(const zcc_transfer *transfer, zcci_schedule *schedu
 		return no_memory(error);
 	for (int32_t p = 0; p < size; p++) {
 		const zcci_list *of = &lists[1 + N_WAYS * (int64_t)p];
-		zcci_peer peer = {.process = p, .out = of[OUT], .in = of[IN], .pull = of[PULL], .push = of[PUSH],
-		                  .pulled = of[PULLED], .pushed = of[PUSHED]};
+		zcci_peer peer = {.process = p,
+		                  .out = of[OUT],
+		                  .in = of[IN],
+		                  .pull = of[PULL],
+		                  .push = of[PUSH],
+		                  .pulled = of[PULLED],
+		                  .pushed = of[PUSHED]};
 		int64_t n = 0;
 		for (int32_t way = 0; way < N_WAYS; way++)
 			n += of[way].n_segments;
@@ -254,7 +259,8 @@ zcc_status zcci_schedule_create(const zcc_transfer *transfer, zcci_schedule **sc
 	if (lists == NULL || made == NULL || made->arena == NULL)
 		status = no_memory(error);
 	if (status == ZCC_OK && transfer->device != NULL) {
-		/* A peer has two chunks on the device in either direction and one on the host; up to three more are for conversions. */
+		/* A peer has two chunks on the device in either direction and one on the host; up to three more are for
+		 * conversions. */
 		int64_t tenth = transfer->staging_bytes / 10;
 		made->chunk_bytes = (tenth < DEVICE_CHUNK_MAX_BYTES ? tenth : DEVICE_CHUNK_MAX_BYTES) & ~(int64_t)255;
 		made->alone_bytes = made->chunk_bytes;

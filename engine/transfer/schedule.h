@@ -9,7 +9,7 @@
 typedef struct zcci_list {
 	const zcc_segment **segments;
 	int64_t n_segments;
-	int64_t bytes;        /* in the source dtype */
+	int64_t bytes; /* in the source dtype */
 } zcci_list;
 
 /* A place in a list: the next element to be moved. */
@@ -23,7 +23,7 @@ typedef struct zcci_chunk {
 	zcci_cursor begin;
 	int64_t n_parts;
 	int64_t bytes;
-	int64_t payload_bytes;  /* without what aligns the parts */
+	int64_t payload_bytes; /* without what aligns the parts */
 } zcci_chunk;
 
 /* A range of one segment in a chunk. Its route has no places yet. */
@@ -39,12 +39,12 @@ typedef struct zcci_part {
 /* All that goes between this process and another one. */
 typedef struct zcci_peer {
 	int32_t process;
-	zcci_list out;      /* by messages */
+	zcci_list out; /* by messages */
 	zcci_list in;
-	zcci_list pull;     /* this process reads them from the peer's memory */
-	zcci_list push;     /* this process writes them to the peer's memory */
-	zcci_list pulled;   /* the peer reads them from here */
-	zcci_list pushed;   /* the peer writes them here */
+	zcci_list pull;   /* this process reads them from the peer's memory */
+	zcci_list push;   /* this process writes them to the peer's memory */
+	zcci_list pulled; /* the peer reads them from here */
+	zcci_list pushed; /* the peer writes them here */
 	/* The largest chunk that has to be staged, 0 where none has to. */
 	int64_t out_stage_bytes;
 	int64_t in_stage_bytes;
@@ -57,15 +57,15 @@ typedef struct zcci_dtypes {
 
 typedef struct zcci_schedule {
 	zcci_arena *arena;
-	const zcci_dtypes *dtypes;  /* by target parameter */
-	int64_t chunk_bytes;        /* of a chunk that may have to be staged */
-	int64_t alone_bytes;        /* the most of a chunk that is in place on both sides */
-	int64_t align_bytes;        /* of the parts of a chunk */
-	int32_t depth;              /* chunks in flight in each direction of a peer, at least 2 */
-	zcci_list local;            /* memory of this process and files */
+	const zcci_dtypes *dtypes; /* by target parameter */
+	int64_t chunk_bytes;       /* of a chunk that may have to be staged */
+	int64_t alone_bytes;       /* the most of a chunk that is in place on both sides */
+	int64_t align_bytes;       /* of the parts of a chunk */
+	int32_t depth;             /* chunks in flight in each direction of a peer, at least 2 */
+	zcci_list local;           /* memory of this process and files */
 	int32_t n_peers;
-	zcci_peer *peers;           /* ascending process */
-	int64_t file_bytes;         /* what the local list moves from or to files */
+	zcci_peer *peers;   /* ascending process */
+	int64_t file_bytes; /* what the local list moves from or to files */
 } zcci_schedule;
 
 struct zcc_transfer;

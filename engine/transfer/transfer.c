@@ -16,9 +16,9 @@ static const int64_t TIMEOUT_USUAL_NS = (int64_t)300 * 1000000000;
 void zcc_transfer_options_init(zcc_transfer_options *options)
 {
 	*options = (zcc_transfer_options){
-		.struct_bytes = sizeof *options,
-		.staging_bytes = STAGING_USUAL,
-		.timeout_ns = TIMEOUT_USUAL_NS,
+	        .struct_bytes = sizeof *options,
+	        .staging_bytes = STAGING_USUAL,
+	        .timeout_ns = TIMEOUT_USUAL_NS,
 	};
 }
 
@@ -132,12 +132,13 @@ zcc_status zcc_transfer_create(zcc_plan *plan, zcc_comm *comm, const zcc_transfe
 	if (options == NULL)
 		options = &usual;
 	if (options->struct_bytes != sizeof *options)
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer create", "options of %u bytes, this library's have %zu",
-		                 options->struct_bytes, sizeof *options);
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer create",
+		                 "options of %u bytes, this library's have %zu", options->struct_bytes,
+		                 sizeof *options);
 	if (options->staging_bytes < STAGING_LEAST)
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer create",
-		                 "a staging budget of %lld bytes, at least %lld are needed", (long long)options->staging_bytes,
-		                 (long long)STAGING_LEAST);
+		                 "a staging budget of %lld bytes, at least %lld are needed",
+		                 (long long)options->staging_bytes, (long long)STAGING_LEAST);
 	if (options->timeout_ns < 0)
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer create", "a time-out of %lld ns",
 		                 (long long)options->timeout_ns);
@@ -198,7 +199,8 @@ static zcc_status find_rank(const zcc_transfer *transfer, const char *operation,
 		return zcci_fail(error, ZCC_EINVAL, 0, operation, "a run is in flight");
 	*index = zcci_side_find(&transfer->sides[side], rank);
 	if (*index < 0)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "the %s layout has no rank %d", zcci_side_name(side), rank);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "the %s layout has no rank %d", zcci_side_name(side),
+		                 rank);
 	return ZCC_OK;
 }
 
@@ -209,8 +211,8 @@ zcc_status zcc_transfer_place(zcc_transfer *transfer, int32_t side, int32_t rank
 	if (status != ZCC_OK)
 		return status;
 	if (process != ZCC_ENDPOINT_FILE && (process < 0 || process >= transfer->comm->size))
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer place", "%s rank %d on process %d of %d", zcci_side_name(side),
-		                 rank, process, transfer->comm->size);
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer place", "%s rank %d on process %d of %d",
+		                 zcci_side_name(side), rank, process, transfer->comm->size);
 	if (transfer->sides[side].process[index] != process)
 		drop_schedule(transfer);
 	transfer->sides[side].process[index] = process;
@@ -224,12 +226,13 @@ zcc_status zcc_transfer_set_device(zcc_transfer *transfer, zcc_device *device, c
 	for (int32_t side = 0; side < 2; side++)
 		for (int32_t i = 0; i < transfer->sides[side].n_ranks; i++)
 			if (transfer->sides[side].bindings[i] != NULL)
-				return zcci_fail(error, ZCC_EINVAL, 0, operation, "memory of %s rank %d is bound already", zcci_side_name(side),
+				return zcci_fail(error, ZCC_EINVAL, 0, operation,
+				                 "memory of %s rank %d is bound already", zcci_side_name(side),
 				                 transfer->sides[side].ranks[i]);
 	zcc_status status = zcci_transport_find(transport != NULL ? transport : zcci_staged_ops.name, &ops, error);
 	if (status == ZCC_OK && ops->device != NULL && strcmp(device->ops->name, ops->device) != 0)
-		status = zcci_fail(error, ZCC_EINVAL, 0, operation, "%s goes between devices of %s, this is %s", ops->name, ops->device,
-		                   zcc_device_name(device));
+		status = zcci_fail(error, ZCC_EINVAL, 0, operation, "%s goes between devices of %s, this is %s",
+		                   ops->name, ops->device, zcc_device_name(device));
 	if (status != ZCC_OK)
 		return status;
 	drop_schedule(transfer);
@@ -250,8 +253,8 @@ static zcc_status find_shard(zcc_transfer *transfer, const char *operation, int3
 		return status;
 	zcci_side *table = &transfer->sides[side];
 	if (param < 0 || param >= table->n_params)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "parameter %d of %d of the %s layout", param, table->n_params,
-		                 zcci_side_name(side));
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "parameter %d of %d of the %s layout", param,
+		                 table->n_params, zcci_side_name(side));
 	zcc_param_info info;
 	zcc_shard_info shard;
 	status = zcc_layout_param(table->layout, param, &info, error);
@@ -260,14 +263,15 @@ static zcc_status find_shard(zcc_transfer *transfer, const char *operation, int3
 	if (status != ZCC_OK)
 		return status;
 	if (!shard.present)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation, "parameter '%s': %s rank %d stores nothing of it", info.name,
-		                 zcci_side_name(side), rank);
+		return zcci_fail(error, ZCC_EINVAL, 0, operation, "parameter '%s': %s rank %d stores nothing of it",
+		                 info.name, zcci_side_name(side), rank);
 	int64_t needed;
 	if (zcci_mul_overflows(shard.elems, zcc_dtype_bytes(info.dtype), &needed) || bytes < needed)
-		return zcci_fail(error, ZCC_EINVAL, 0, operation,
-		                 "parameter '%s': %lld bytes bound for %s rank %d, whose shard of %lld %s elements needs more",
-		                 info.name, (long long)bytes, zcci_side_name(side), rank, (long long)shard.elems,
-		                 zcc_dtype_name(info.dtype));
+		return zcci_fail(
+		        error, ZCC_EINVAL, 0, operation,
+		        "parameter '%s': %lld bytes bound for %s rank %d, whose shard of %lld %s elements needs more",
+		        info.name, (long long)bytes, zcci_side_name(side), rank, (long long)shard.elems,
+		        zcc_dtype_name(info.dtype));
 	if (table->bindings[index] == NULL)
 		table->bindings[index] = zcci_calloc(table->n_params, sizeof **table->bindings);
 	if (table->bindings[index] == NULL)
@@ -288,12 +292,12 @@ static zcc_status check_device_memory(const zcc_transfer *transfer, int32_t side
 	zcc_layout_param(transfer->sides[side].layout, param, &info, NULL);
 	if ((uintptr_t)data % (uintptr_t)zcc_dtype_bytes(info.dtype) != 0)
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory",
-		                 "parameter %d of %s rank %d: %p is no address of a %s", param, zcci_side_name(side), rank, data,
-		                 zcc_dtype_name(info.dtype));
+		                 "parameter %d of %s rank %d: %p is no address of a %s", param, zcci_side_name(side),
+		                 rank, data, zcc_dtype_name(info.dtype));
 	if (place == ZCC_AT_PAGEABLE)
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory",
-		                 "parameter %d of %s rank %d: memory that is neither of device %s nor pinned for it", param,
-		                 zcci_side_name(side), rank, zcc_device_name(transfer->device));
+		                 "parameter %d of %s rank %d: memory that is neither of device %s nor pinned for it",
+		                 param, zcci_side_name(side), rank, zcc_device_name(transfer->device));
 	return ZCC_OK;
 }
 
@@ -305,8 +309,8 @@ zcc_status zcc_transfer_bind_memory(zcc_transfer *transfer, int32_t side, int32_
 	if (status != ZCC_OK)
 		return status;
 	if (data == NULL)
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory", "no memory given for parameter %d of %s rank %d",
-		                 param, zcci_side_name(side), rank);
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind memory",
+		                 "no memory given for parameter %d of %s rank %d", param, zcci_side_name(side), rank);
 	if (transfer->device != NULL && bytes > 0) {
 		status = check_device_memory(transfer, side, rank, param, data, bytes, error);
 		if (status != ZCC_OK)
@@ -326,13 +330,16 @@ zcc_status zcc_transfer_bind_file(zcc_transfer *transfer, int32_t side, int32_t 
 		return status;
 	if (transfer->device != NULL)
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind file",
-		                 "parameter %d of %s rank %d: no files in a transfer between devices", param, zcci_side_name(side), rank);
+		                 "parameter %d of %s rank %d: no files in a transfer between devices", param,
+		                 zcci_side_name(side), rank);
 	int64_t end;
-	if (file == NULL || offset_bytes < 0 || zcci_add_overflows(offset_bytes, bytes, &end) || end > zcc_file_bytes(file))
+	if (file == NULL || offset_bytes < 0 || zcci_add_overflows(offset_bytes, bytes, &end) ||
+	    end > zcc_file_bytes(file))
 		return zcci_fail(error, ZCC_EINVAL, 0, "transfer bind file",
 		                 "parameter %d of %s rank %d: %lld bytes at %lld of '%s', which has %lld", param,
-		                 zcci_side_name(side), rank, (long long)bytes, (long long)offset_bytes, file != NULL
-		                 ? zcc_file_path(file) : "", file != NULL ? (long long)zcc_file_bytes(file) : 0);
+		                 zcci_side_name(side), rank, (long long)bytes, (long long)offset_bytes,
+		                 file != NULL ? zcc_file_path(file) : "",
+		                 file != NULL ? (long long)zcc_file_bytes(file) : 0);
 	zcci_file_retain(file);
 	zcc_file_close(binding->file);
 	*binding = (zcci_binding){.file = file, .offset_bytes = offset_bytes, .bytes = bytes};

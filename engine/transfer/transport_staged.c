@@ -11,11 +11,11 @@ typedef struct staged {
 	zcc_device *device;
 	int64_t timeout_ns;
 	int64_t round_bytes;
-	char *pinned;         /* round_bytes, the messages of a round one after the other */
+	char *pinned; /* round_bytes, the messages of a round one after the other */
 	int32_t n_slots;
 	int32_t *done;
 	int64_t *done_bytes;
-	bool abandoned;       /* a message may still come in */
+	bool abandoned; /* a message may still come in */
 } staged;
 
 static void release(void *group)
@@ -43,7 +43,8 @@ static zcc_status open_staged(const zcci_transport_site *site, void **group, zcc
 	made->done_bytes = zcci_calloc(made->n_slots, sizeof *made->done_bytes);
 	zcc_status status = ZCC_OK;
 	if (made->done == NULL || made->done_bytes == NULL)
-		status = zcci_fail(error, ZCC_ENOMEM, 0, "transfer run", "no memory for %d messages between devices", made->n_slots);
+		status = zcci_fail(error, ZCC_ENOMEM, 0, "transfer run", "no memory for %d messages between devices",
+		                   made->n_slots);
 	if (status == ZCC_OK)
 		status = site->comm->ops->reserve(site->comm, made->n_slots, error);
 	if (status == ZCC_OK && site->round_bytes > 0)
@@ -76,7 +77,8 @@ static zcc_status await(staged *s, const zcci_message *messages, int32_t n, zcc_
 			const zcci_message *m = &messages[s->done[i]];
 			/* An empty one: its sender has a fault, and says so when all agree on the next round. */
 			if (!m->sends && s->done_bytes[i] != m->bytes && s->done_bytes[i] != 0)
-				status = zcci_fail(error, ZCC_EPEER, 0, "transfer run", "process %d sent %lld bytes, %lld were due", m->peer,
+				status = zcci_fail(error, ZCC_EPEER, 0, "transfer run",
+				                   "process %d sent %lld bytes, %lld were due", m->peer,
 				                   (long long)s->done_bytes[i], (long long)m->bytes);
 		}
 		n -= n_done;
@@ -87,7 +89,8 @@ static zcc_status await(staged *s, const zcci_message *messages, int32_t n, zcc_
 			since_ns = zcc_clock_ns();
 		} else if (status == ZCC_OK && s->timeout_ns > 0 && zcc_clock_ns() - since_ns > s->timeout_ns) {
 			zcci_comm_hurry(s->comm);
-			status = zcci_fail(error, ZCC_EPEER, 0, "transfer run", "messages between devices did not move for %.1f s",
+			status = zcci_fail(error, ZCC_EPEER, 0, "transfer run",
+			                   "messages between devices did not move for %.1f s",
 			                   (double)s->timeout_ns / 1e9);
 		}
 		if (status != ZCC_OK)
@@ -113,7 +116,8 @@ static zcc_status start(staged *s, const zcci_message *messages, int32_t n, bool
 }
 
 /* The stream copies what is sent out to the host, and what was received in. */
-static zcc_status copy(const staged *s, zcc_stream *stream, const zcci_message *messages, int32_t n, bool sends, zcc_error *error)
+static zcc_status copy(const staged *s, zcc_stream *stream, const zcci_message *messages, int32_t n, bool sends,
+                       zcc_error *error)
 {
 	char *at = s->pinned;
 	zcc_status status = ZCC_OK;
@@ -127,8 +131,8 @@ static zcc_status copy(const staged *s, zcc_stream *stream, const zcci_message *
 	return status;
 }
 
-static zcc_status exchange(void *group, zcc_stream *stream, void *native, const zcci_message *messages, int32_t n_messages,
-                           zcc_error *error)
+static zcc_status exchange(void *group, zcc_stream *stream, void *native, const zcci_message *messages,
+                           int32_t n_messages, zcc_error *error)
 {
 	staged *s = group;
 	int64_t bytes = 0;
@@ -136,8 +140,9 @@ static zcc_status exchange(void *group, zcc_stream *stream, void *native, const 
 	for (int32_t i = 0; i < n_messages; i++)
 		bytes += messages[i].bytes;
 	if (bytes > s->round_bytes || n_messages > s->n_slots)
-		return zcci_fail(error, ZCC_EINVAL, 0, "transfer run", "%d messages of %lld bytes in a round, there is room for %d of %lld",
-		                 n_messages, (long long)bytes, s->n_slots, (long long)s->round_bytes);
+		return zcci_fail(error, ZCC_EINVAL, 0, "transfer run",
+		                 "%d messages of %lld bytes in a round, there is room for %d of %lld", n_messages,
+		                 (long long)bytes, s->n_slots, (long long)s->round_bytes);
 	zcc_status status = copy(s, stream, messages, n_messages, true, error);
 	/* What is sent has come out; what was received in the round before has been read, too. */
 	if (status == ZCC_OK)
@@ -157,12 +162,12 @@ static zcc_status exchange(void *group, zcc_stream *stream, void *native, const 
 }
 
 const zcci_transport_ops zcci_staged_ops = {
-	.version = ZCCI_TRANSPORT_VERSION,
-	.struct_bytes = sizeof zcci_staged_ops,
-	.name = "mpi",
-	.open = open_staged,
-	.ready = is_ready,
-	.exchange = exchange,
-	.abort = release,
-	.close = release,
+        .version = ZCCI_TRANSPORT_VERSION,
+        .struct_bytes = sizeof zcci_staged_ops,
+        .name = "mpi",
+        .open = open_staged,
+        .ready = is_ready,
+        .exchange = exchange,
+        .abort = release,
+        .close = release,
 };

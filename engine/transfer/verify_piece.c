@@ -19,8 +19,8 @@ zcc_status zcci_checker_init(zcci_checker *checker, zcc_error *error)
 	if (memory == NULL)
 		return zcci_fail(error, ZCC_ENOMEM, 0, operation, "no memory for %" PRId64 " bytes of buffers", bytes);
 	*checker = (zcci_checker){
-		.memory = memory,
-		.ranged = {.scratch = memory + 3 * CHUNK_BYTES, .scratch_bytes = SCRATCH_BYTES},
+	        .memory = memory,
+	        .ranged = {.scratch = memory + 3 * CHUNK_BYTES, .scratch_bytes = SCRATCH_BYTES},
 	};
 	return ZCC_OK;
 }
@@ -140,11 +140,11 @@ static side side_of(const zcci_box *box, const zcci_stored *stored, const zcc_pi
 {
 	int32_t elem_bytes = zcc_dtype_bytes(stored->dtype);
 	return (side){
-		.stored = stored,
-		.view = view_of(box, piece),
-		.at_bytes = stored->at_bytes + corner_of(box, piece) * elem_bytes,
-		.elem_bytes = elem_bytes,
-		.data = data,
+	        .stored = stored,
+	        .view = view_of(box, piece),
+	        .at_bytes = stored->at_bytes + corner_of(box, piece) * elem_bytes,
+	        .elem_bytes = elem_bytes,
+	        .data = data,
 	};
 }
 

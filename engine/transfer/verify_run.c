@@ -1,5 +1,5 @@
-/* A verification is a list of steps, one for each shard: sources first, as replicas of each other, then targets; parameter
- * by parameter. Every process goes through the list and does its own. */
+/* A verification is a list of steps, one for each shard: sources first, as replicas of each other, then targets;
+ * parameter by parameter. Every process goes through the list and does its own. */
 #include "transfer/verify.h"
 
 #include <inttypes.h>
@@ -32,10 +32,10 @@ typedef struct zcci_verify_job {
 	const zcc_verify *verify;
 	zcci_checker checker;
 	zcci_arena *arena;
-	zcc_error fault;  /* status ZCC_OK: none */
+	zcc_error fault; /* status ZCC_OK: none */
 	share targets, replicas;
-	int32_t param;    /* of the next step, a target's */
-	int32_t place;    /* of the next step: source ranks, then target ranks */
+	int32_t param;                   /* of the next step, a target's */
+	int32_t place;                   /* of the next step: source ranks, then target ranks */
 	int64_t done_bytes, total_bytes; /* of the shards of this process */
 	/* The parameter at hand, and the source pieces of it that were looked up so far. */
 	int32_t taken_param; /* the target's; −1: none */
@@ -47,7 +47,7 @@ typedef struct zcci_verify_job {
 	struct pieces {
 		zcc_piece *list;
 		int64_t n; /* −1 until looked up */
-	} *pieces;         /* by place of the source rank */
+	} * pieces;        /* by place of the source rank */
 } job;
 
 static zcc_status no_memory(zcc_error *error)

@@ -15,31 +15,31 @@ typedef struct slot {
 typedef struct lane {
 	int32_t peer;
 	bool sends;
-	bool ended;            /* nothing more will be started */
+	bool ended; /* nothing more will be started */
 	const zcci_list *list;
 	zcci_cursor next;
-	int64_t sequence;      /* of the next chunk */
-	int64_t stage_bytes;   /* per slot, 0 where no chunk is staged */
+	int64_t sequence;    /* of the next chunk */
+	int64_t stage_bytes; /* per slot, 0 where no chunk is staged */
 	char *stage;
 	int32_t n_busy;
-	slot *slots;           /* depth, and one for the empty message that ends a stream early */
+	slot *slots; /* depth, and one for the empty message that ends a stream early */
 } lane;
 
 struct zcci_wire {
 	zcc_transfer *transfer;
 	const zcci_schedule *schedule;
 	int32_t n_lanes;
-	lane *lanes;           /* receiving ones first */
-	int32_t lane_slots;    /* depth + 1 */
+	lane *lanes;        /* receiving ones first */
+	int32_t lane_slots; /* depth + 1 */
 	slot *slots;
-	int32_t *done;         /* for poll */
+	int32_t *done; /* for poll */
 	int64_t *done_bytes;
 	int64_t staging_bytes;
 	int64_t sent_bytes;
 	bool stopping;
 	bool stopped_by_peer;
-	bool abandoned;        /* messages may still come in */
-	bool confused;         /* a message was none of those due: */
+	bool abandoned; /* messages may still come in */
+	bool confused;  /* a message was none of those due: */
 	zcc_error confusion;
 };
 
@@ -62,11 +62,13 @@ static zcc_status take_staging(zcci_wire *wire, zcc_error *error)
 		if (l->stage_bytes == 0)
 			continue;
 		/* A stream that fits one chunk has only one in flight. */
-		int64_t bytes = l->list->bytes <= l->stage_bytes ? l->stage_bytes : l->stage_bytes * wire->schedule->depth;
+		int64_t bytes =
+		        l->list->bytes <= l->stage_bytes ? l->stage_bytes : l->stage_bytes * wire->schedule->depth;
 		l->stage = zcci_malloc(bytes);
 		if (l->stage == NULL)
-			return zcci_fail(error, ZCC_ENOMEM, 0, "transfer run", "no memory for %lld bytes of staging for process %d",
-			                 (long long)bytes, l->peer);
+			return zcci_fail(error, ZCC_ENOMEM, 0, "transfer run",
+			                 "no memory for %lld bytes of staging for process %d", (long long)bytes,
+			                 l->peer);
 		wire->staging_bytes += bytes;
 	}
 	return ZCC_OK;
@@ -264,8 +266,8 @@ static zcc_status message_ended(zcci_wire *wire, int32_t number, int64_t bytes, 
 		return stream_stopped(wire, l, s->sequence, error);
 	if (!l->sends && bytes != s->chunk.bytes && !wire->confused) {
 		wire->confused = true;
-		zcci_fail(&wire->confusion, ZCC_EPEER, 0, "transfer run", "process %d sent %lld bytes, %lld were due", l->peer,
-		          (long long)bytes, (long long)s->chunk.bytes);
+		zcci_fail(&wire->confusion, ZCC_EPEER, 0, "transfer run", "process %d sent %lld bytes, %lld were due",
+		          l->peer, (long long)bytes, (long long)s->chunk.bytes);
 	}
 	if (l->sends)
 		wire->sent_bytes += s->chunk.bytes;
@@ -329,7 +331,8 @@ zcc_status zcci_wire_abandon(zcci_wire *wire, int64_t waited_ns, zcc_error *erro
 			continue;
 		if (status == ZCC_OK)
 			status = zcci_fail(error, ZCC_EPEER, 0, "transfer run", "%s process %d did not move for %.1f s",
-			                   l->sends ? "the stream to" : "the stream from", l->peer, (double)waited_ns / 1e9);
+			                   l->sends ? "the stream to" : "the stream from", l->peer,
+			                   (double)waited_ns / 1e9);
 		for (int32_t k = 0; !l->sends && k < wire->schedule->depth; k++)
 			if (l->slots[k].busy && comm->ops->cancel(comm, slot_number(wire, l, k), NULL) != ZCC_OK)
 				return status;

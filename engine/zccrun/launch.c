@@ -61,8 +61,9 @@ static bool world_is_what_was_launched(void)
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
 	if (told == NULL || atoi(told) == size)
 		return true;
-	fprintf(stderr, "zccrun: the launcher started %s processes but MPI sees %d; it belongs to another MPI library\n",
-	        told, size);
+	fprintf(stderr,
+	        "zccrun: the launcher started %s processes but MPI sees %d; it belongs to another MPI library\n", told,
+	        size);
 	return false;
 }
 
@@ -109,8 +110,8 @@ static void default_signals(void)
 /* A signal to all stops each process at a place of its own, and that is one message. */
 static bool tells_of_a_signal(const char *message)
 {
-	return message != NULL && (zcc_interrupted() || strstr(message, "stopped by ") != NULL ||
-	                           strstr(message, "ZCC_EINTR") != NULL);
+	return message != NULL &&
+	       (zcc_interrupted() || strstr(message, "stopped by ") != NULL || strstr(message, "ZCC_EINTR") != NULL);
 }
 
 _Noreturn void launch_end(zcc_comm *comm, int status, const char *message, bool name_process)
@@ -129,7 +130,7 @@ _Noreturn void launch_end(zcc_comm *comm, int status, const char *message, bool 
 	if (comm != NULL) {
 		process = zcc_comm_rank(comm);
 		processes = zcc_comm_size(comm);
-		int64_t wait_ns = status == 0          ? DONE_WAIT_NS
+		int64_t wait_ns = status == 0         ? DONE_WAIT_NS
 		                  : zcc_interrupted() ? zcc_stop_ns() / STOPPED_WAIT_SHARE
 		                                      : FAILED_WAIT_NS;
 		bool stopped = tells_of_a_signal(message);

@@ -12,18 +12,18 @@
 #include "zcc/device.h"
 
 static const char usage[] =
-	"Usage: zccrun [--help] [--version] [--devices] [--debug] RECIPE.lua [argument ...]\n"
-	"\n"
-	"Runs a recipe: on this process alone, or on all processes of `mpirun -n N zccrun ...` or `srun`.\n"
-	"\n"
-	"  RECIPE.lua      a Lua file that returns zcc.recipe{...}; a bare name is also looked up among\n"
-	"                  the recipes that come with zcc. `zccrun RECIPE.lua --help` prints its arguments.\n"
-	"  -h, --help      print this help\n"
-	"  --version       print the version\n"
-	"  --devices       print the devices of this machine, by the names that --device and ZCC_DEVICE take\n"
-	"  --debug         print a Lua traceback with an error (ZCC_DEBUG=1 does the same)\n"
-	"\n"
-	"Exit status: 0 done, 1 failed, 2 misused.\n";
+        "Usage: zccrun [--help] [--version] [--devices] [--debug] RECIPE.lua [argument ...]\n"
+        "\n"
+        "Runs a recipe: on this process alone, or on all processes of `mpirun -n N zccrun ...` or `srun`.\n"
+        "\n"
+        "  RECIPE.lua      a Lua file that returns zcc.recipe{...}; a bare name is also looked up among\n"
+        "                  the recipes that come with zcc. `zccrun RECIPE.lua --help` prints its arguments.\n"
+        "  -h, --help      print this help\n"
+        "  --version       print the version\n"
+        "  --devices       print the devices of this machine, by the names that --device and ZCC_DEVICE take\n"
+        "  --debug         print a Lua traceback with an error (ZCC_DEBUG=1 does the same)\n"
+        "\n"
+        "Exit status: 0 done, 1 failed, 2 misused.\n";
 
 static bool has_library(const char *root)
 {
@@ -108,7 +108,8 @@ int main(int argc, char **argv)
 	char message[PATH_MAX + 128];
 	if (unknown != NULL) {
 		snprintf(message, sizeof message,
-		         "unknown option %.200s; a recipe's options come behind its name\nTry 'zccrun --help'.", unknown);
+		         "unknown option %.200s; a recipe's options come behind its name\nTry 'zccrun --help'.",
+		         unknown);
 		launch_end(comm, 2, message, false);
 	}
 	if (!help && (version || list_devices) && i < argc) {

@@ -83,8 +83,8 @@ static void watch_signals(void)
 		note_signal[SIGHUP] = note_signal[SIGTERM];
 		sigaction(SIGHUP, &action, NULL);
 	}
-	/* Writing to a pipe that nobody reads, or beyond the size that a file may have, fails by itself. A handler and not
-	 * SIG_IGN, which programs started by a recipe would inherit. */
+	/* Writing to a pipe that nobody reads, or beyond the size that a file may have, fails by itself. A handler and
+	 * not SIG_IGN, which programs started by a recipe would inherit. */
 	struct sigaction failure = {.sa_handler = disregard, .sa_flags = SA_RESTART};
 	sigemptyset(&failure.sa_mask);
 	sigaction(SIGPIPE, &failure, NULL);

@@ -1,5 +1,5 @@
-/* What the programs that test the CUDA plug-in share. They run over the stand-in, whose plug-in lies beside them, and on a machine with a GPU over
- * the real one: then what only the stand-in can tell is passed over. */
+/* What the programs that test the CUDA plug-in share. They run over the stand-in, whose plug-in lies beside them, and
+ * on a machine with a GPU over the real one: then what only the stand-in can tell is passed over. */
 #ifndef ZCC_TESTS_CUDA_H
 #define ZCC_TESTS_CUDA_H
 
@@ -81,10 +81,10 @@ static inline void find_standin(void)
 }
 
 /* Ends a test that is about the stand-in's ways. */
-#define NEEDS_STANDIN() \
-	do { \
-		if (!has_standin) \
-			skip(); \
+#define NEEDS_STANDIN()                                                                                                \
+	do {                                                                                                           \
+		if (!has_standin)                                                                                      \
+			skip();                                                                                        \
 	} while (0)
 
 /* ---- a device, and memory by value ---- */

@@ -25,14 +25,14 @@ int standin_current(void);
 /* An allocation. */
 typedef struct standin_memory {
 	struct standin_memory *next;
-	char *handed;   /* device memory: without access rights */
+	char *handed; /* device memory: without access rights */
 	char *real;
 	int64_t bytes;
 	int64_t mapped_bytes;
 	int device;
 	bool pinned;
 	bool imported;
-	int opened;     /* how often an import has been opened */
+	int opened; /* how often an import has been opened */
 	int fd;
 	int64_t exporter;
 	int64_t number; /* of the exporter's allocation */

@@ -31,7 +31,8 @@ void *standin_reach(const void *data, int64_t bytes, const char *what)
 		return (void *)(uintptr_t)data;
 	int64_t offset = (const char *)data - m->handed;
 	if (bytes < 0 || offset + bytes > m->bytes)
-		standin_abort("%s: %lld bytes at %lld of an allocation of %lld", what, (long long)bytes, (long long)offset, (long long)m->bytes);
+		standin_abort("%s: %lld bytes at %lld of an allocation of %lld", what, (long long)bytes,
+		              (long long)offset, (long long)m->bytes);
 	return m->real + offset;
 }
 
@@ -82,7 +83,8 @@ static void destroy(standin_memory *m)
 	munmap(m->real, (size_t)m->mapped_bytes);
 	/* Addresses of device memory are never given to anybody else. */
 	if (m->handed != m->real)
-		mmap(m->handed, (size_t)m->mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+		mmap(m->handed, (size_t)m->mapped_bytes, PROT_NONE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	close(m->fd);
 	free(m);
 }
@@ -192,7 +194,8 @@ static cudaError_t entry_point(const char *symbol, void **function, enum cudaDri
 }
 
 #if CUDART_VERSION >= 12050
-cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int version, unsigned long long flags,
+cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int version,
+                                                       unsigned long long flags,
                                                        enum cudaDriverEntryPointQueryResult *result)
 {
 	(void)version, (void)flags;
@@ -253,8 +256,14 @@ static standin_memory *open_handle(const handle *h)
 		return NULL;
 	}
 	standin_memory *m = calloc(1, sizeof *m);
-	*m = (standin_memory){.bytes = h->bytes, .mapped_bytes = whole_pages(h->bytes), .device = (int)h->device, .imported = true, .fd = fd,
-	                      .exporter = h->pid, .number = h->number, .next = all};
+	*m = (standin_memory){.bytes = h->bytes,
+	                      .mapped_bytes = whole_pages(h->bytes),
+	                      .device = (int)h->device,
+	                      .imported = true,
+	                      .fd = fd,
+	                      .exporter = h->pid,
+	                      .number = h->number,
+	                      .next = all};
 	if (!map_views(m))
 		standin_abort("no import of %lld bytes", (long long)h->bytes);
 	all = m;

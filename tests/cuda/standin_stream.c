@@ -45,7 +45,8 @@ struct CUevent_st {
 	int asked;
 };
 
-/* So many times a query says "not ready" before it makes things happen: a caller that polls once and goes on is wrong. */
+/* So many times a query says "not ready" before it makes things happen: a caller that polls once and goes on is wrong.
+ */
 enum { PATIENCE = 3 };
 
 static struct CUstream_st *streams;
@@ -77,9 +78,11 @@ static void drop(record *r)
 static void run_copy(item *it)
 {
 	for (int64_t row = 0; row < it->rows; row++) {
-		const char *source = it->kept != NULL ? it->kept + row * it->bytes : (const char *)it->source + row * it->source_pitch;
+		const char *source = it->kept != NULL ? it->kept + row * it->bytes
+		                                      : (const char *)it->source + row * it->source_pitch;
 		char *target = (char *)it->target + row * it->target_pitch;
-		memmove(standin_reach(target, it->bytes, "copy to"), standin_reach(source, it->bytes, "copy from"), (size_t)it->bytes);
+		memmove(standin_reach(target, it->bytes, "copy to"), standin_reach(source, it->bytes, "copy from"),
+		        (size_t)it->bytes);
 	}
 	free(it->kept);
 	pending_bytes -= it->bytes * it->rows;
@@ -309,7 +312,8 @@ static void keep_source(item *it)
 {
 	it->kept = malloc((size_t)(it->rows * it->bytes));
 	for (int64_t row = 0; row < it->rows; row++)
-		memcpy(it->kept + row * it->bytes, (const char *)it->source + row * it->source_pitch, (size_t)it->bytes);
+		memcpy(it->kept + row * it->bytes, (const char *)it->source + row * it->source_pitch,
+		       (size_t)it->bytes);
 }
 
 /* Copies from pageable memory have read it when they return, copies to it have written it: neither is asynchronous. */
@@ -342,7 +346,8 @@ static cudaError_t submit_copy(const char *call, cudaStream_t stream, const item
 	return code;
 }
 
-cudaError_t CUDARTAPI cudaMemcpyAsync(void *target, const void *source, size_t bytes, enum cudaMemcpyKind direction, cudaStream_t stream)
+cudaError_t CUDARTAPI cudaMemcpyAsync(void *target, const void *source, size_t bytes, enum cudaMemcpyKind direction,
+                                      cudaStream_t stream)
 {
 	if (direction != cudaMemcpyDefault || bytes == 0)
 		standin_abort("a copy of %zu bytes of kind %d", bytes, (int)direction);
@@ -350,18 +355,24 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void *target, const void *source, size_t b
 	return submit_copy("cudaMemcpyAsync", stream, &copy);
 }
 
-cudaError_t CUDARTAPI cudaMemcpy2DAsync(void *target, size_t target_pitch, const void *source, size_t source_pitch, size_t bytes,
-                                        size_t rows, enum cudaMemcpyKind direction, cudaStream_t stream)
+cudaError_t CUDARTAPI cudaMemcpy2DAsync(void *target, size_t target_pitch, const void *source, size_t source_pitch,
+                                        size_t bytes, size_t rows, enum cudaMemcpyKind direction, cudaStream_t stream)
 {
-	if (direction != cudaMemcpyDefault || target_pitch < bytes || source_pitch < bytes || target_pitch > 0x7fffffff ||
-	    source_pitch > 0x7fffffff)
+	if (direction != cudaMemcpyDefault || target_pitch < bytes || source_pitch < bytes ||
+	    target_pitch > 0x7fffffff || source_pitch > 0x7fffffff)
 		return standin_answer(cudaErrorInvalidValue);
-	item copy = {.kind = COPY, .target = target, .source = source, .bytes = (int64_t)bytes, .rows = (int64_t)rows,
-	             .target_pitch = (int64_t)target_pitch, .source_pitch = (int64_t)source_pitch};
+	item copy = {.kind = COPY,
+	             .target = target,
+	             .source = source,
+	             .bytes = (int64_t)bytes,
+	             .rows = (int64_t)rows,
+	             .target_pitch = (int64_t)target_pitch,
+	             .source_pitch = (int64_t)source_pitch};
 	return submit_copy("cudaMemcpy2DAsync", stream, &copy);
 }
 
-cudaError_t CUDARTAPI cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream)
+cudaError_t CUDARTAPI cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
+                                       cudaStream_t stream)
 {
 	int32_t argument_bytes;
 	standin_reference *reference;
@@ -372,8 +383,8 @@ cudaError_t CUDARTAPI cudaLaunchKernel(const void *function, dim3 grid, dim3 blo
 	uint64_t threads = (uint64_t)block.x * block.y * block.z;
 	if (name == NULL || argument_bytes > (int32_t)sizeof((item *)0)->argument)
 		standin_abort("launch of what is no kernel");
-	if (code == cudaSuccess && (threads == 0 || threads > 1024 || grid.x == 0 || grid.x > 0x7fffffff || grid.y == 0 ||
-	                            grid.y > 65535 || grid.z == 0 || grid.z > 65535))
+	if (code == cudaSuccess && (threads == 0 || threads > 1024 || grid.x == 0 || grid.x > 0x7fffffff ||
+	                            grid.y == 0 || grid.y > 65535 || grid.z == 0 || grid.z > 65535))
 		code = standin_answer(cudaErrorInvalidConfiguration);
 	if (code == cudaSuccess) {
 		item *it = submit(stream, KERNEL);

@@ -437,7 +437,8 @@ static void rows_are_copied_and_what_lies_between_them_is_not(void **state)
 		MUST(zcc_copy_2d_async(stream, to, to_pitch, data, from_pitch, bytes, rows, &error));
 		MUST(zcc_stream_wait(stream, &error));
 		for (int64_t i = 0; i < rows * to_pitch; i++)
-			assert_int_equal(to[i], i % to_pitch < bytes ? from[i / to_pitch * from_pitch + i % to_pitch] : 0);
+			assert_int_equal(to[i],
+			                 i % to_pitch < bytes ? from[i / to_pitch * from_pitch + i % to_pitch] : 0);
 		zcc_device_free(device, data);
 		zcc_pinned_free(device, from);
 		zcc_pinned_free(device, to);
@@ -479,7 +480,8 @@ static void *copy_to_and_fro(void *number)
 		memset(host, *(int *)number, 3000);
 		ok = zcc_copy_async(own, data, host, 3000, &fault) == ZCC_OK && zcc_stream_wait(own, &fault) == ZCC_OK;
 		memset(host, 0, 3000);
-		ok = ok && zcc_copy_async(own, host, data, 3000, &fault) == ZCC_OK && zcc_stream_wait(own, &fault) == ZCC_OK;
+		ok = ok && zcc_copy_async(own, host, data, 3000, &fault) == ZCC_OK &&
+		     zcc_stream_wait(own, &fault) == ZCC_OK;
 		ok = ok && host[0] == *(int *)number && host[2999] == *(int *)number;
 		zcc_device_free(device, data);
 		zcc_pinned_free(device, host);
@@ -514,32 +516,32 @@ int main(void)
 {
 	read_seed();
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_listed_device_says_what_it_is),
-		cmocka_unit_test(a_device_that_is_not_there_is_named_with_how_many_there_are),
-		cmocka_unit_test(work_is_not_done_before_something_waited_for_it),
-		cmocka_unit_test(a_stream_runs_in_order),
-		cmocka_unit_test(an_event_orders_streams_by_its_last_record_so_far),
-		cmocka_unit_test(an_event_without_a_record_is_reached),
-		cmocka_unit_test(the_place_of_memory_is_known),
-		cmocka_unit_test(memory_that_was_freed_is_stale),
-		cmocka_unit_test(memory_is_freed_by_the_opened_device_that_made_it),
-		cmocka_unit_test(memory_of_another_device_is_refused_by_name),
-		cmocka_unit_test(no_access_reaches_past_an_allocation),
-		cmocka_unit_test(pinned_memory_is_zeroed_and_comes_back),
-		cmocka_unit_test(allocations_of_no_bytes_can_be_freed),
-		cmocka_unit_test(memory_that_runs_out_is_told_with_what_was_asked_and_what_is_free),
-		cmocka_unit_test(freeing_waits_for_work_that_uses_the_memory),
-		cmocka_unit_test(copies_from_and_to_pinned_memory_are_asynchronous_and_others_are_seen),
-		cmocka_unit_test(the_caller_keeps_its_current_device),
-		cmocka_unit_test(a_fault_names_the_call_the_sizes_and_cudas_text),
-		cmocka_unit_test(a_fault_of_work_comes_out_where_it_is_waited_for),
-		cmocka_unit_test(every_call_that_makes_something_passes_its_fault_on),
-		cmocka_unit_test(no_memory_to_note_an_allocation_leaves_none_behind),
-		cmocka_unit_test(a_machine_without_a_usable_driver_is_told_so),
-		cmocka_unit_test(rows_are_copied_and_what_lies_between_them_is_not),
-		cmocka_unit_test(rows_farther_apart_than_cuda_takes_are_copied_too),
-		cmocka_unit_test(threads_with_streams_of_their_own_do_not_disturb_each_other),
-		cmocka_unit_test(nothing_is_left_behind),
+	        cmocka_unit_test(a_listed_device_says_what_it_is),
+	        cmocka_unit_test(a_device_that_is_not_there_is_named_with_how_many_there_are),
+	        cmocka_unit_test(work_is_not_done_before_something_waited_for_it),
+	        cmocka_unit_test(a_stream_runs_in_order),
+	        cmocka_unit_test(an_event_orders_streams_by_its_last_record_so_far),
+	        cmocka_unit_test(an_event_without_a_record_is_reached),
+	        cmocka_unit_test(the_place_of_memory_is_known),
+	        cmocka_unit_test(memory_that_was_freed_is_stale),
+	        cmocka_unit_test(memory_is_freed_by_the_opened_device_that_made_it),
+	        cmocka_unit_test(memory_of_another_device_is_refused_by_name),
+	        cmocka_unit_test(no_access_reaches_past_an_allocation),
+	        cmocka_unit_test(pinned_memory_is_zeroed_and_comes_back),
+	        cmocka_unit_test(allocations_of_no_bytes_can_be_freed),
+	        cmocka_unit_test(memory_that_runs_out_is_told_with_what_was_asked_and_what_is_free),
+	        cmocka_unit_test(freeing_waits_for_work_that_uses_the_memory),
+	        cmocka_unit_test(copies_from_and_to_pinned_memory_are_asynchronous_and_others_are_seen),
+	        cmocka_unit_test(the_caller_keeps_its_current_device),
+	        cmocka_unit_test(a_fault_names_the_call_the_sizes_and_cudas_text),
+	        cmocka_unit_test(a_fault_of_work_comes_out_where_it_is_waited_for),
+	        cmocka_unit_test(every_call_that_makes_something_passes_its_fault_on),
+	        cmocka_unit_test(no_memory_to_note_an_allocation_leaves_none_behind),
+	        cmocka_unit_test(a_machine_without_a_usable_driver_is_told_so),
+	        cmocka_unit_test(rows_are_copied_and_what_lies_between_them_is_not),
+	        cmocka_unit_test(rows_farther_apart_than_cuda_takes_are_copied_too),
+	        cmocka_unit_test(threads_with_streams_of_their_own_do_not_disturb_each_other),
+	        cmocka_unit_test(nothing_is_left_behind),
 	};
 	return cmocka_run_group_tests_name("cuda", tests, open_all, close_all);
 }

@@ -111,8 +111,8 @@ int main(void)
 	close(to_child[0]);
 	close(from_child[1]);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_buffer_and_a_part_of_one_reach_another_process),
-		cmocka_unit_test(handles_that_are_none_are_refused),
+	        cmocka_unit_test(a_buffer_and_a_part_of_one_reach_another_process),
+	        cmocka_unit_test(handles_that_are_none_are_refused),
 	};
 	return cmocka_run_group_tests_name("cuda export", tests, open_all, close_all);
 }

@@ -43,7 +43,8 @@ static uint32_t convert_one(uint32_t bits, const format *to, const format *from)
 		return out_sign | infinity;
 	if (units < ldexp(1, to->fraction_bits))
 		return out_sign | (uint32_t)units;
-	return out_sign | (uint32_t)(at + to->bias) << to->fraction_bits | ((uint32_t)units - (1u << to->fraction_bits));
+	return out_sign | (uint32_t)(at + to->bias) << to->fraction_bits |
+	       ((uint32_t)units - (1u << to->fraction_bits));
 }
 
 static uint32_t load(const void *data, int64_t i, int bytes)
@@ -82,8 +83,8 @@ static void cast_and_check(const void *source, int64_t elems, const format *to, 
 		if (to == from && i >= first && i < first + elems)
 			expected = load(source, i - first, from->bytes);
 		if (found != expected) {
-			fprintf(stderr, "%s of %s %08x is %08x, should be %08x\n", zcc_dtype_name(to->dtype), zcc_dtype_name(from->dtype),
-			        load(source, i - first, from->bytes), found, expected);
+			fprintf(stderr, "%s of %s %08x is %08x, should be %08x\n", zcc_dtype_name(to->dtype),
+			        zcc_dtype_name(from->dtype), load(source, i - first, from->bytes), found, expected);
 			fail();
 		}
 	}
@@ -107,9 +108,10 @@ static void singles_are_rounded_to_nearest_even(void **state)
 {
 	(void)state;
 	enum { N = 200003 };
-	static const uint32_t special[] = {0x3f808000, 0x3f818000, 0x7f7fffff, 0x7f800001, 0x00018000, 0x80008001, 0xffffffff, 0, 0x80000000,
-	                                   0x7f800000, 0xff800000, 0x7fc00000, 0x33000000, 0x33000001, 0x477fefff, 0x477ff000, 0x387fffff,
-	                                   0x38800000, 0x00000001, 0x007fffff, 0x7fffffff, 0xffc12345};
+	static const uint32_t special[] = {0x3f808000, 0x3f818000, 0x7f7fffff, 0x7f800001, 0x00018000, 0x80008001,
+	                                   0xffffffff, 0,          0x80000000, 0x7f800000, 0xff800000, 0x7fc00000,
+	                                   0x33000000, 0x33000001, 0x477fefff, 0x477ff000, 0x387fffff, 0x38800000,
+	                                   0x00000001, 0x007fffff, 0x7fffffff, 0xffc12345};
 	uint32_t *values = malloc(N * sizeof *values);
 	for (int32_t i = 0; i < N; i++)
 		values[i] = i < (int32_t)(sizeof special / sizeof *special) ? special[i] : (uint32_t)draw();
@@ -254,15 +256,16 @@ static void strided_and_check(const int64_t *shape, int32_t ndim, int32_t bytes,
 	char *source_data = on_device(source, from.elems * bytes);
 	int64_t index[ZCC_MAX_NDIM] = {0};
 	for (bool more = true; more;) {
-		memcpy(expected + offset_of(&to, index, ndim) * bytes, source + offset_of(&from, index, ndim) * bytes, (size_t)bytes);
+		memcpy(expected + offset_of(&to, index, ndim) * bytes, source + offset_of(&from, index, ndim) * bytes,
+		       (size_t)bytes);
 		more = false;
 		for (int32_t axis = ndim - 1; axis >= 0 && !more; axis--) {
 			more = ++index[axis] < shape[axis];
 			index[axis] = more ? index[axis] : 0;
 		}
 	}
-	MUST(zcc_strided_async(stream, target_data + to.first * bytes, to.strides, source_data + from.first * bytes, from.strides, ndim,
-	                       shape, bytes, &error));
+	MUST(zcc_strided_async(stream, target_data + to.first * bytes, to.strides, source_data + from.first * bytes,
+	                       from.strides, ndim, shape, bytes, &error));
 	read_device(found, target_data, to.elems * bytes);
 	assert_memory_equal(found, expected, (size_t)(to.elems * bytes));
 	zcc_device_free(device, target_data);
@@ -300,12 +303,14 @@ static void rows_of_halves_are_moved_as_sixteen_bytes(void **state)
 	int64_t before = standin.count("strided_16");
 	void *from = on_device(NULL, 64 * 128 * 2);
 	void *to = on_device(NULL, 64 * 64 * 2);
-	MUST(zcc_strided_async(stream, to, (int64_t[]){64, 1}, from, (int64_t[]){128, 1}, 2, (int64_t[]){64, 64}, 2, &error));
+	MUST(zcc_strided_async(stream, to, (int64_t[]){64, 1}, from, (int64_t[]){128, 1}, 2, (int64_t[]){64, 64}, 2,
+	                       &error));
 	MUST(zcc_stream_wait(stream, &error));
 	assert_int_equal(standin.count("strided_16"), before + 1);
 	/* What is dense on both sides is a plain copy. */
 	int64_t copies = standin.count("cudaMemcpyAsync");
-	MUST(zcc_strided_async(stream, to, (int64_t[]){64, 1}, from, (int64_t[]){64, 1}, 2, (int64_t[]){64, 64}, 2, &error));
+	MUST(zcc_strided_async(stream, to, (int64_t[]){64, 1}, from, (int64_t[]){64, 1}, 2, (int64_t[]){64, 64}, 2,
+	                       &error));
 	MUST(zcc_stream_wait(stream, &error));
 	assert_int_equal(standin.count("cudaMemcpyAsync"), copies + 1);
 	zcc_device_free(device, from);
@@ -319,7 +324,8 @@ static void one_source_element_may_go_to_many_places(void **state)
 	uint16_t found[12];
 	void *from = on_device(&value, 2);
 	void *to = on_device(NULL, 24);
-	MUST(zcc_strided_async(stream, to, (int64_t[]){4, 1}, from, (int64_t[]){0, 0}, 2, (int64_t[]){3, 4}, 2, &error));
+	MUST(zcc_strided_async(stream, to, (int64_t[]){4, 1}, from, (int64_t[]){0, 0}, 2, (int64_t[]){3, 4}, 2,
+	                       &error));
 	read_device(found, to, 24);
 	for (int32_t i = 0; i < 12; i++)
 		assert_int_equal(found[i], 4711);
@@ -331,15 +337,15 @@ int main(void)
 {
 	read_seed();
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_half_becomes_what_the_format_says),
-		cmocka_unit_test(singles_are_rounded_to_nearest_even),
-		cmocka_unit_test(casts_of_any_length_at_any_element_leave_what_is_around),
-		cmocka_unit_test(vectors_are_moved_where_both_sides_are_aligned),
-		cmocka_unit_test(an_average_is_one_fused_step_with_one_rounding),
-		cmocka_unit_test(any_strided_copy_moves_each_element_and_nothing_else),
-		cmocka_unit_test(many_rows_and_long_rows_are_copied),
-		cmocka_unit_test(rows_of_halves_are_moved_as_sixteen_bytes),
-		cmocka_unit_test(one_source_element_may_go_to_many_places),
+	        cmocka_unit_test(every_half_becomes_what_the_format_says),
+	        cmocka_unit_test(singles_are_rounded_to_nearest_even),
+	        cmocka_unit_test(casts_of_any_length_at_any_element_leave_what_is_around),
+	        cmocka_unit_test(vectors_are_moved_where_both_sides_are_aligned),
+	        cmocka_unit_test(an_average_is_one_fused_step_with_one_rounding),
+	        cmocka_unit_test(any_strided_copy_moves_each_element_and_nothing_else),
+	        cmocka_unit_test(many_rows_and_long_rows_are_copied),
+	        cmocka_unit_test(rows_of_halves_are_moved_as_sixteen_bytes),
+	        cmocka_unit_test(one_source_element_may_go_to_many_places),
 	};
 	return cmocka_run_group_tests_name("cuda kernels", tests, open_all, close_all);
 }

@@ -86,9 +86,9 @@ static void nothing_is_left_behind(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_small_copy_never_waits_for_more_than_one_chunk),
-		cmocka_unit_test(in_one_copy_all_of_it_is_ahead),
-		cmocka_unit_test(nothing_is_left_behind),
+	        cmocka_unit_test(a_small_copy_never_waits_for_more_than_one_chunk),
+	        cmocka_unit_test(in_one_copy_all_of_it_is_ahead),
+	        cmocka_unit_test(nothing_is_left_behind),
 	};
 	return cmocka_run_group_tests_name("cuda offload", tests, open_all, close_all);
 }

@@ -9,24 +9,24 @@
 
 #include "zcc.h"
 
-#define CHECK(condition, ...) \
-	do { \
-		if (!(condition)) { \
-			int rank_; \
-			MPI_Comm_rank(MPI_COMM_WORLD, &rank_); \
-			fprintf(stderr, "%s:%d: process %d: %s is false: ", __FILE__, __LINE__, rank_, #condition); \
-			fprintf(stderr, __VA_ARGS__); \
-			fprintf(stderr, "\n"); \
-			MPI_Abort(MPI_COMM_WORLD, 1); \
-			abort(); \
-		} \
+#define CHECK(condition, ...)                                                                                          \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			int rank_;                                                                                     \
+			MPI_Comm_rank(MPI_COMM_WORLD, &rank_);                                                         \
+			fprintf(stderr, "%s:%d: process %d: %s is false: ", __FILE__, __LINE__, rank_, #condition);    \
+			fprintf(stderr, __VA_ARGS__);                                                                  \
+			fprintf(stderr, "\n");                                                                         \
+			MPI_Abort(MPI_COMM_WORLD, 1);                                                                  \
+			abort();                                                                                       \
+		}                                                                                                      \
 	} while (0)
 
 /* A call that must succeed; `error` is the zcc_error it was given. */
-#define MUST(call) \
-	do { \
-		zcc_status status_ = (call); \
-		CHECK(status_ == ZCC_OK, "%s: %s", zcc_status_name(status_), error.message); \
+#define MUST(call)                                                                                                     \
+	do {                                                                                                           \
+		zcc_status status_ = (call);                                                                           \
+		CHECK(status_ == ZCC_OK, "%s: %s", zcc_status_name(status_), error.message);                           \
 	} while (0)
 
 /* From ZCC_SEED, or `usual`; printed by process 0. */

@@ -6,11 +6,11 @@
 enum { GUARD = 64, FILE_LEAD = 3 };
 
 struct shard {
-	int64_t bytes;      /* 0 and data NULL where the rank stores nothing */
-	char *block;        /* with a guard before and after */
+	int64_t bytes; /* 0 and data NULL where the rank stores nothing */
+	char *block;   /* with a guard before and after */
 	char *data;
 	int64_t file_at;
-	char *on_device;    /* the block's other self */
+	char *on_device; /* the block's other self */
 };
 
 typedef struct shard shard;
@@ -107,7 +107,9 @@ zcc_layout *random_layout(dice *d, const param *params, int32_t n_params, int32_
 				*place = (zcc_placement){.kind = ZCC_PLACE_SHARD, .axis = a, .dim = dim};
 				dims_cut |= 1u << dim;
 				if (what == 1 && p->shape[dim] > 0) {
-					parts[n] = (zcc_part){.size_elems = p->shape[dim], .units = p->shape[dim], .cut = ZCC_CUT_UNEVEN};
+					parts[n] = (zcc_part){.size_elems = p->shape[dim],
+					                      .units = p->shape[dim],
+					                      .cut = ZCC_CUT_UNEVEN};
 					place->n_parts = 1;
 					place->parts = &parts[n];
 				} else {
@@ -134,7 +136,8 @@ zcc_layout *simple_layout(const param *params, int32_t n_params, int32_t side, i
 	for (int32_t i = 0; i < n_params; i++) {
 		int32_t axis = 0;
 		int32_t cut_dim = dim < params[i].ndim ? dim : 0;
-		zcc_part part = {.size_elems = params[i].shape[cut_dim], .units = params[i].shape[cut_dim],
+		zcc_part part = {.size_elems = params[i].shape[cut_dim],
+		                 .units = params[i].shape[cut_dim],
 		                 .cut = ZCC_CUT_UNEVEN};
 		zcc_placement place = {.kind = ZCC_PLACE_SHARD, .dim = cut_dim, .n_parts = 1, .parts = &part};
 		add_param(layout, mesh, &params[i], side, &place, flat ? 0 : 1, &axis, flat ? 1 : 0);
@@ -364,7 +367,8 @@ static void bind_rank(job *j, int32_t side, int32_t r)
 		if (data != NULL)
 			MUST(zcc_transfer_bind_memory(j->transfer, side, rank, p, data, s->bytes, &error));
 		else if (j->files[side][r] != NULL && info.present)
-			MUST(zcc_transfer_bind_file(j->transfer, side, rank, p, j->files[side][r], s->file_at, s->bytes, &error));
+			MUST(zcc_transfer_bind_file(j->transfer, side, rank, p, j->files[side][r], s->file_at, s->bytes,
+			                            &error));
 	}
 }
 
@@ -408,8 +412,8 @@ static void compare(const job *j, int32_t r, int32_t p, const char *found, const
 {
 	for (int64_t i = 0; i < bytes; i++)
 		CHECK(found[i] == want[i], "seed %llu, '%s' on target rank %d: byte %lld of %lld is %02x, not %02x",
-		      (unsigned long long)j->seed, j->params[p].name, j->ranks[ZCC_TARGET][r], (long long)i, (long long)bytes,
-		      (unsigned char)found[i], (unsigned char)want[i]);
+		      (unsigned long long)j->seed, j->params[p].name, j->ranks[ZCC_TARGET][r], (long long)i,
+		      (long long)bytes, (unsigned char)found[i], (unsigned char)want[i]);
 }
 
 void job_check(job *j)
@@ -434,7 +438,8 @@ void job_check(job *j)
 				compare(j, r, p, s->data, want, s->bytes);
 				for (int32_t i = 0; i < GUARD; i++)
 					CHECK(s->block[i] == (char)0xc3 && s->data[s->bytes + i] == (char)0xc3,
-					      "bytes around '%s' on target rank %d", j->params[p].name, j->ranks[ZCC_TARGET][r]);
+					      "bytes around '%s' on target rank %d", j->params[p].name,
+					      j->ranks[ZCC_TARGET][r]);
 			}
 			free(want);
 		}

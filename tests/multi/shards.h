@@ -43,14 +43,15 @@ typedef struct job {
 	zcc_layout *layouts[2];
 	int32_t n_ranks[2];
 	const int32_t *ranks[2];
-	int32_t *process[2];        /* endpoint of each rank */
-	struct shard **shards[2];   /* by rank, then parameter */
-	zcc_file **files[2];        /* by rank */
-	char folder[64];            /* where file endpoints live, "" without */
+	int32_t *process[2];      /* endpoint of each rank */
+	struct shard **shards[2]; /* by rank, then parameter */
+	zcc_file **files[2];      /* by rank */
+	char folder[64];          /* where file endpoints live, "" without */
 	zcc_transfer *transfer;
 } job;
 
-/* From here on jobs bind memory of this device, and the bytes go by this transport. NULL, NULL: ordinary memory again. */
+/* From here on jobs bind memory of this device, and the bytes go by this transport. NULL, NULL: ordinary memory again.
+ */
 void jobs_use_device(zcc_device *device, const char *transport);
 
 /* Fills sources, clears targets, places and binds (each process in another order). process[] of file ranks:
@@ -63,7 +64,8 @@ void job_clear_targets(job *j);
 void job_check(job *j);
 void job_close(job *j);
 
-/* zcc_transfer_run in slices of so many ns: bytes done never fall, never pass the total, and reach it where all goes well. */
+/* zcc_transfer_run in slices of so many ns: bytes done never fall, never pass the total, and reach it where all goes
+ * well. */
 zcc_status run_in_slices(zcc_transfer *transfer, int64_t slice_ns, zcc_transfer_result *result, zcc_error *error);
 
 /* Endpoints dealt out by dice: process of each of n ranks, files with this chance in 100. Freed by the caller. */

@@ -110,8 +110,11 @@ static void a_message_that_yields_is_said_only_where_there_is_no_other(void)
 	int32_t speak = -1;
 	int32_t all_here = -1;
 	int32_t knows = rank == size - 1;
-	zcc_comm_farewell(comm, knows ? "the reason" : rank == 1 ? NULL : "ended", !knows, (int64_t)300000000000, &speak,
-	                  &all_here);
+	zcc_comm_farewell(comm,
+	                  knows       ? "the reason"
+	                  : rank == 1 ? NULL
+	                              : "ended",
+	                  !knows, (int64_t)300000000000, &speak, &all_here);
 	CHECK(all_here == 1, "%d", all_here);
 	if (rank != 1 || knows)
 		CHECK(speak == knows, "%d", speak);

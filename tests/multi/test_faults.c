@@ -168,7 +168,8 @@ static void overlapping_buffers_are_refused(void)
 	/* Rank 1 on the source side and rank 0 on the target side live on process 1, or all on process 0. */
 	if (rank == 1 % size) {
 		MUST(zcc_transfer_bind_memory(s.j.transfer, ZCC_SOURCE, 1, 0, memory, 10 * 96 * 2 + 96, &error));
-		MUST(zcc_transfer_bind_memory(s.j.transfer, ZCC_TARGET, 0, 2, memory + 10 * 96 * 2 + 95, 42 * 24 * 2, &error));
+		MUST(zcc_transfer_bind_memory(s.j.transfer, ZCC_TARGET, 0, 2, memory + 10 * 96 * 2 + 95, 42 * 24 * 2,
+		                              &error));
 	}
 	all_get(&s, ZCC_EINVAL, 1 % size,
 	        "the buffer of 'layer0' of source rank 1 overlaps that of 'layer2' of target rank 0");
@@ -219,7 +220,8 @@ static void every_allocation_may_fail_on_one_process(void)
 		int64_t hit = rank == victim && zcci_fail_alloc_hit();
 		zcci_fail_alloc(0);
 		CHECK(zcc_comm_max(comm, &hit, 1, &error) == ZCC_OK, "max");
-		CHECK(status == (hit ? ZCC_ENOMEM : ZCC_OK), "allocation %lld: %s", (long long)n, zcc_status_name(status));
+		CHECK(status == (hit ? ZCC_ENOMEM : ZCC_OK), "allocation %lld: %s", (long long)n,
+		      zcc_status_name(status));
 		if (!hit)
 			break;
 		CHECK(n < 1000, "no end");
@@ -230,8 +232,8 @@ static void every_allocation_may_fail_on_one_process(void)
 
 /* ---- in the middle ---- */
 
-/* A source file loses its second half after it was opened. Tensors are large enough for many chunks in all streams, or for many
- * steps in the memory of others. */
+/* A source file loses its second half after it was opened. Tensors are large enough for many chunks in all streams, or
+ * for many steps in the memory of others. */
 static void a_read_error_reaches_everyone(int64_t rows, int64_t cols)
 {
 	scene s;
@@ -267,7 +269,8 @@ static void a_read_error_reaches_everyone(int64_t rows, int64_t cols)
 	close_scene(&s);
 }
 
-/* Process 1 meets a fault when it starts to read; process 0, whose work lies in the memory of process 1, does not go on. */
+/* Process 1 meets a fault when it starts to read; process 0, whose work lies in the memory of process 1, does not go
+ * on. */
 static void a_stopped_neighbour_is_left_alone(void)
 {
 	if (size != 2 || !comm->others[1 - rank].near)
@@ -388,13 +391,16 @@ static void a_run_in_flight_is_not_changed(void)
 	int32_t finished = 0;
 	MUST(zcc_transfer_submit(s.j.transfer, &error));
 	MUST(zcc_transfer_test(s.j.transfer, 0, &finished, &error));
-	CHECK(zcc_transfer_place(s.j.transfer, ZCC_TARGET, 3, 0, &error) == ZCC_EINVAL && strstr(error.message, "in flight"),
+	CHECK(zcc_transfer_place(s.j.transfer, ZCC_TARGET, 3, 0, &error) == ZCC_EINVAL &&
+	              strstr(error.message, "in flight"),
 	      "%s", error.message);
 	CHECK(zcc_transfer_bind_memory(s.j.transfer, ZCC_TARGET, 0, 1, memory, 8, &error) == ZCC_EINVAL &&
-	      strstr(error.message, "in flight"), "%s", error.message);
+	              strstr(error.message, "in flight"),
+	      "%s", error.message);
 	CHECK(zcc_transfer_submit(s.j.transfer, &error) == ZCC_EINVAL && strstr(error.message, "in flight"), "%s",
 	      error.message);
-	CHECK(zcc_transfer_submit(other, &error) == ZCC_EINVAL && strstr(error.message, "in flight"), "%s", error.message);
+	CHECK(zcc_transfer_submit(other, &error) == ZCC_EINVAL && strstr(error.message, "in flight"), "%s",
+	      error.message);
 	MUST(zcc_transfer_wait(s.j.transfer, NULL, &error));
 	job_check(&s.j);
 	zcc_transfer_destroy(other);
@@ -407,7 +413,8 @@ static void no_run_is_no_run_for_anyone(void)
 	scene s;
 	open_scene(&s, 40, NULL);
 	int32_t finished = -7;
-	CHECK(zcc_transfer_test(s.j.transfer, 0, &finished, &error) == ZCC_EINVAL && finished == -7, "%s", error.message);
+	CHECK(zcc_transfer_test(s.j.transfer, 0, &finished, &error) == ZCC_EINVAL && finished == -7, "%s",
+	      error.message);
 	CHECK(zcc_transfer_wait(s.j.transfer, NULL, &error) == ZCC_EINVAL && error.process == 0, "%s", error.message);
 	still_works(&s);
 	close_scene(&s);

@@ -48,11 +48,13 @@ static void check_run(const char *data, int64_t element, int64_t n, int64_t elem
 	static const char zeros[1 << 16];
 	while (n > 0) {
 		int64_t part = n < (int64_t)sizeof zeros ? n : (int64_t)sizeof zeros;
-		bool maybe_marked = element < 2 || (element - 2) >> 30 != (element + part + 2) >> 30 || element + part == elems;
+		bool maybe_marked =
+		        element < 2 || (element - 2) >> 30 != (element + part + 2) >> 30 || element + part == elems;
 		if (maybe_marked || memcmp(data, zeros, (size_t)part) != 0) {
 			for (int64_t i = 0; i < part; i++) {
 				char want = is_marked(element + i, elems) ? mark(element + i) : 0;
-				CHECK(data[i] == want, "element %lld is %d, not %d", (long long)(element + i), data[i], want);
+				CHECK(data[i] == want, "element %lld is %d, not %d", (long long)(element + i), data[i],
+				      want);
 			}
 		}
 		data += part;

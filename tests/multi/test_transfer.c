@@ -119,7 +119,9 @@ static void tables_in_any_order_make_one_transfer(uint64_t seed)
 		dice d = {seed + 5000 + (uint64_t)i};
 		param params[4];
 		for (int32_t k = 0; k < 4; k++) {
-			params[k] = (param){.ndim = 2, .shape = {32, 128 + dice_below(&d, 15 * 128)}, .source_scale = 1,
+			params[k] = (param){.ndim = 2,
+			                    .shape = {32, 128 + dice_below(&d, 15 * 128)},
+			                    .source_scale = 1,
 			                    .target_scale = 1};
 			params[k].source_dtype = params[k].target_dtype = ZCC_U8;
 			snprintf(params[k].name, sizeof params[k].name, "t%d", k);
@@ -146,7 +148,8 @@ static void tables_in_any_order_make_one_transfer(uint64_t seed)
 		zcc_layout_destroy(target);
 		zcc_layout_destroy(source);
 	}
-	CHECK(zcc_clock_ns() - start < (int64_t)90000000000, "%lld ms", (long long)((zcc_clock_ns() - start) / 1000000));
+	CHECK(zcc_clock_ns() - start < (int64_t)90000000000, "%lld ms",
+	      (long long)((zcc_clock_ns() - start) / 1000000));
 }
 
 /* 1 MiB for tensors of 2.5 MiB and 2 bytes in bf16 among bytes of odd length; dense, strided and flat. */
@@ -154,8 +157,8 @@ static void staging_is_bounded_for_tensors_that_exceed_it(uint64_t seed)
 {
 	param params[7];
 	for (int32_t i = 0; i < 7; i++) {
-		params[i] = (param){.ndim = 1, .shape = {i % 2 == 0 ? 1001 + i : 1310721}, .source_scale = 1,
-		                    .target_scale = 1};
+		params[i] = (param){
+		        .ndim = 1, .shape = {i % 2 == 0 ? 1001 + i : 1310721}, .source_scale = 1, .target_scale = 1};
 		params[i].source_dtype = params[i].target_dtype = i % 2 == 0 ? ZCC_U8 : ZCC_BF16;
 		snprintf(params[i].name, sizeof params[i].name, "t%d", i);
 	}

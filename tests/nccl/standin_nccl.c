@@ -1,7 +1,7 @@
-/* A stand-in for NCCL over the stand-in for the CUDA runtime (tests/cuda/standin.h): groups of processes that find each other in a folder, and
- * messages as files in it. Nothing is done in the call: a group reaches its stream only after it has been asked for several times, and moves
- * when the stream runs. Sizes that differ between the two sides, a second call before the first has reached the stream, and messages to
- * oneself end the program. */
+/* A stand-in for NCCL over the stand-in for the CUDA runtime (tests/cuda/standin.h): groups of processes that find each
+ * other in a folder, and messages as files in it. Nothing is done in the call: a group reaches its stream only after it
+ * has been asked for several times, and moves when the stream runs. Sizes that differ between the two sides, a second
+ * call before the first has reached the stream, and messages to oneself end the program. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <nccl.h>
@@ -29,7 +29,7 @@ typedef struct message {
 	int peer;
 	bool sends;
 	bool done;
-	int64_t number;     /* of the messages between the two in this direction */
+	int64_t number; /* of the messages between the two in this direction */
 } message;
 
 typedef struct batch {
@@ -47,10 +47,10 @@ struct ncclComm {
 	int asked;
 	bool joined;
 	bool aborted;
-	int64_t *sent;     /* by peer */
+	int64_t *sent; /* by peer */
 	int64_t *received;
-	batch *waiting;    /* not yet on its stream */
-	int in_flight;     /* batches on streams */
+	batch *waiting; /* not yet on its stream */
+	int in_flight;  /* batches on streams */
 };
 
 static __thread batch *open_batch;
@@ -146,7 +146,9 @@ ncclResult_t ncclGetVersion(int *version)
 
 const char *ncclGetErrorString(ncclResult_t code)
 {
-	return code == ncclSystemError ? "unhandled system error" : code == ncclRemoteError ? "remote process exited" : "some error";
+	return code == ncclSystemError   ? "unhandled system error"
+	       : code == ncclRemoteError ? "remote process exited"
+	                                 : "some error";
 }
 
 const char *ncclGetLastError(ncclComm_t comm)
@@ -228,8 +230,8 @@ static void put(const struct ncclComm *comm, const message *m)
 	name_message(comm, m, ".part", part);
 	name_message(comm, m, "", path);
 	FILE *file = fopen(part, "w");
-	if (file == NULL || fwrite(real(m->data, (int64_t)m->bytes), 1, m->bytes, file) != m->bytes || fclose(file) != 0 ||
-	    rename(part, path) != 0)
+	if (file == NULL || fwrite(real(m->data, (int64_t)m->bytes), 1, m->bytes, file) != m->bytes ||
+	    fclose(file) != 0 || rename(part, path) != 0)
 		die("cannot write %s", path);
 }
 
@@ -242,7 +244,8 @@ static bool take(const struct ncclComm *comm, const message *m)
 	if (file == NULL)
 		return false;
 	if (fstat(fileno(file), &about) != 0 || (size_t)about.st_size != m->bytes)
-		die("process %d sends %lld bytes to %d, which expects %zu", m->peer, (long long)about.st_size, comm->rank, m->bytes);
+		die("process %d sends %lld bytes to %d, which expects %zu", m->peer, (long long)about.st_size,
+		    comm->rank, m->bytes);
 	if (fread(real(m->data, (int64_t)m->bytes), 1, m->bytes, file) != m->bytes)
 		die("cannot read %s", path);
 	fclose(file);
@@ -298,12 +301,13 @@ ncclResult_t ncclGroupStart(void)
 	return enter("ncclGroupStart", NULL);
 }
 
-static ncclResult_t add(const char *call, void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream,
-                        bool sends)
+static ncclResult_t add(const char *call, void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                        cudaStream_t stream, bool sends)
 {
 	if (depth == 0)
 		die("%s outside a group", call);
-	if (type != ncclUint8 || count == 0 || peer == comm->rank || peer < 0 || peer >= comm->size || open_batch->n == MAX_MESSAGES)
+	if (type != ncclUint8 || count == 0 || peer == comm->rank || peer < 0 || peer >= comm->size ||
+	    open_batch->n == MAX_MESSAGES)
 		die("%s of %zu elements of type %d to %d from %d", call, count, (int)type, peer, comm->rank);
 	if (!comm->joined || comm->waiting != NULL)
 		die("%s before the last group has reached its stream", call);
@@ -312,12 +316,17 @@ static ncclResult_t add(const char *call, void *data, size_t count, ncclDataType
 		return code;
 	open_batch->comm = comm;
 	open_batch->stream = stream;
-	open_batch->messages[open_batch->n++] = (message){
-		.data = data, .bytes = count, .peer = peer, .sends = sends, .number = sends ? comm->sent[peer]++ : comm->received[peer]++};
+	open_batch->messages[open_batch->n++] =
+	        (message){.data = data,
+	                  .bytes = count,
+	                  .peer = peer,
+	                  .sends = sends,
+	                  .number = sends ? comm->sent[peer]++ : comm->received[peer]++};
 	return ncclSuccess;
 }
 
-ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
+ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
 {
 	return add("ncclSend", (void *)(uintptr_t)data, count, type, peer, comm, stream, true);
 }

@@ -1,4 +1,5 @@
-/* Faults of the way between devices, over the stand-ins: how they are told, and that every process comes back in bounded time. */
+/* Faults of the way between devices, over the stand-ins: how they are told, and that every process comes back in
+ * bounded time. */
 #include "shards.h"
 
 static zcc_comm *comm;
@@ -24,8 +25,13 @@ typedef struct setting {
 static void set_up(setting *s, int64_t timeout_ns)
 {
 	int32_t size = zcc_comm_size(comm);
-	s->params[0] = (param){.name = "w", .ndim = 2, .shape = {64 * size, 64 * size}, .source_dtype = ZCC_F32, .target_dtype = ZCC_F32,
-	                       .source_scale = 1, .target_scale = 1};
+	s->params[0] = (param){.name = "w",
+	                       .ndim = 2,
+	                       .shape = {64 * size, 64 * size},
+	                       .source_dtype = ZCC_F32,
+	                       .target_dtype = ZCC_F32,
+	                       .source_scale = 1,
+	                       .target_scale = 1};
 	s->layouts[ZCC_SOURCE] = simple_layout(s->params, 1, ZCC_SOURCE, size, 0, 0);
 	s->layouts[ZCC_TARGET] = simple_layout(s->params, 1, ZCC_TARGET, size, 1, 0);
 	dice d = {1};
@@ -39,7 +45,8 @@ static void set_up(setting *s, int64_t timeout_ns)
 	zcc_transfer_options_init(&options);
 	options.staging_bytes = 40960;
 	options.timeout_ns = timeout_ns;
-	job_open(&s->j, comm, s->params, 1, 1, s->plan, s->layouts[ZCC_TARGET], s->layouts[ZCC_SOURCE], s->process, &options);
+	job_open(&s->j, comm, s->params, 1, 1, s->plan, s->layouts[ZCC_TARGET], s->layouts[ZCC_SOURCE], s->process,
+	         &options);
 }
 
 static void tear_down(setting *s)
@@ -60,7 +67,8 @@ static void fails_and_recovers(const char *fail, const char *words, int64_t time
 	setenv("STANDIN_NCCL_FAIL", fail, 1);
 	int64_t start = zcc_clock_ns();
 	zcc_status status = zcc_transfer_run(s.j.transfer, NULL, &error);
-	CHECK(status == ZCC_EDEVICE || status == ZCC_EPEER, "%s: %s", zcc_status_name(status), status != ZCC_OK ? error.message : "");
+	CHECK(status == ZCC_EDEVICE || status == ZCC_EPEER, "%s: %s", zcc_status_name(status),
+	      status != ZCC_OK ? error.message : "");
 	says(words);
 	CHECK(zcc_clock_ns() - start < limit_ns, "%lld ms", (long long)((zcc_clock_ns() - start) / 1000000));
 	unsetenv("STANDIN_NCCL_FAIL");
@@ -72,8 +80,10 @@ static void fails_and_recovers(const char *fail, const char *words, int64_t time
 
 static void a_process_that_cannot_hand_over_stops_all_at_the_next_round(void)
 {
-	fails_and_recovers("ncclGroupEnd,2,2,1", "ncclGroupEnd on cuda:0: unhandled system error (NCCL's error 2): the stand-in was told to fail",
-	                   300 * SECOND_NS, 60 * SECOND_NS);
+	fails_and_recovers(
+	        "ncclGroupEnd,2,2,1",
+	        "ncclGroupEnd on cuda:0: unhandled system error (NCCL's error 2): the stand-in was told to fail",
+	        300 * SECOND_NS, 60 * SECOND_NS);
 	/* The last of four rounds: agreed on like the others. */
 	fails_and_recovers("ncclGroupEnd,4,2,1", "ncclGroupEnd on cuda:0", 30 * SECOND_NS, 60 * SECOND_NS);
 	fails_and_recovers("ncclSend,1,2,0", "ncclSend on cuda:0", 300 * SECOND_NS, 60 * SECOND_NS);
@@ -83,7 +93,8 @@ static void a_process_that_cannot_hand_over_stops_all_at_the_next_round(void)
 static void a_group_that_does_not_come_together_is_a_fault_of_all(void)
 {
 	fails_and_recovers("ncclGetUniqueId,1,2", "ncclGetUniqueId", 300 * SECOND_NS, 60 * SECOND_NS);
-	fails_and_recovers("ncclCommInitRankConfig,1,2,1", "ncclCommInitRankConfig on cuda:0", 300 * SECOND_NS, 60 * SECOND_NS);
+	fails_and_recovers("ncclCommInitRankConfig,1,2,1", "ncclCommInitRankConfig on cuda:0", 300 * SECOND_NS,
+	                   60 * SECOND_NS);
 	/* The first question is that for the group itself. */
 	fails_and_recovers("ncclCommGetAsyncError,1,6,1", "remote process exited", 300 * SECOND_NS, 60 * SECOND_NS);
 }
@@ -127,8 +138,9 @@ static void what_does_not_fit_is_refused_before_anything_is_bound(void)
 	says("is bound already");
 	MUST(zcc_transfer_set_device(transfer, device, "nccl", &error));
 	char pageable[64];
-	CHECK(zcc_transfer_bind_memory(transfer, ZCC_SOURCE, zcc_comm_rank(comm), 0, pageable, 1 << 30, &error) == ZCC_EINVAL, "%s",
-	      error.message);
+	CHECK(zcc_transfer_bind_memory(transfer, ZCC_SOURCE, zcc_comm_rank(comm), 0, pageable, 1 << 30, &error) ==
+	              ZCC_EINVAL,
+	      "%s", error.message);
 	says("neither of device cuda:0 nor pinned");
 	zcc_transfer_destroy(transfer);
 	zcc_device_close(host);

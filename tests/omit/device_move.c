@@ -14,15 +14,21 @@ static float value(int64_t row, int64_t column)
 /* Element i of the half that a process has of the rows (dim 0) or columns (1). */
 static float value_of_half(int32_t dim, int32_t rank, int64_t i)
 {
-	return dim == 0 ? value(rank * SIDE / 2 + i / SIDE, i % SIDE) : value(i / (SIDE / 2), rank * SIDE / 2 + i % (SIDE / 2));
+	return dim == 0 ? value(rank * SIDE / 2 + i / SIDE, i % SIDE)
+	                : value(i / (SIDE / 2), rank * SIDE / 2 + i % (SIDE / 2));
 }
 
-/* Rows to columns (dim = 0: sent from a stage, received in place) or columns to rows (1: the other way round); what arrived wrong, on both
- * processes together. */
+/* Rows to columns (dim = 0: sent from a stage, received in place) or columns to rows (1: the other way round); what
+ * arrived wrong, on both processes together. */
 static int64_t wrong_values_from(int32_t dim, const char *name)
 {
-	param params[] = {{.name = "w", .ndim = 2, .shape = {SIDE, SIDE}, .source_dtype = ZCC_F32, .target_dtype = ZCC_F32,
-	                   .source_scale = 1, .target_scale = 1}};
+	param params[] = {{.name = "w",
+	                   .ndim = 2,
+	                   .shape = {SIDE, SIDE},
+	                   .source_dtype = ZCC_F32,
+	                   .target_dtype = ZCC_F32,
+	                   .source_scale = 1,
+	                   .target_scale = 1}};
 	int32_t rank = zcc_comm_rank(comm);
 	int64_t bytes = SIDE * SIDE / 2 * 4;
 	zcc_layout *source = simple_layout(params, 1, ZCC_SOURCE, 2, dim, 0);

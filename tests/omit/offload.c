@@ -172,8 +172,8 @@ static void *lose(void *argument)
 	return NULL;
 }
 
-/* The source goes while its only chunk is in flight, and is written as soon as the queue lets go of it; the chunk is held up
- * until then. With all waits the queue does not, so that the chunk has to be let go first. */
+/* The source goes while its only chunk is in flight, and is written as soon as the queue lets go of it; the chunk is
+ * held up until then. With all waits the queue does not, so that the chunk has to be let go first. */
 static int after_letting_go(bool replace, bool omitted)
 {
 	rig r = open_rig("host", 0, 0);

@@ -1,5 +1,6 @@
-/* What the listing and the opening say of a plug-in that is missing, refused or there. A plug-in is looked for once in a program, so each case is a
- * program of its own: this one, started again with the folder of one fake on the loader's path. */
+/* What the listing and the opening say of a plug-in that is missing, refused or there. A plug-in is looked for once in
+ * a program, so each case is a program of its own: this one, started again with the folder of one fake on the loader's
+ * path. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,11 +106,11 @@ int main(int argc, char **argv)
 	if (argc > 1 && strcmp(argv[1], "print") == 0)
 		return print_all();
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_missing_plugin_is_one_row_that_says_where_it_was_looked_for),
-		cmocka_unit_test(a_plugin_of_another_version_is_refused_with_both_numbers),
-		cmocka_unit_test(a_plugin_that_lacks_something_is_refused_with_its_name),
-		cmocka_unit_test(a_plugin_without_driver_or_device_says_so),
-		cmocka_unit_test(a_plugin_that_is_well_lists_its_devices),
+	        cmocka_unit_test(a_missing_plugin_is_one_row_that_says_where_it_was_looked_for),
+	        cmocka_unit_test(a_plugin_of_another_version_is_refused_with_both_numbers),
+	        cmocka_unit_test(a_plugin_that_lacks_something_is_refused_with_its_name),
+	        cmocka_unit_test(a_plugin_without_driver_or_device_says_so),
+	        cmocka_unit_test(a_plugin_that_is_well_lists_its_devices),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,8 @@ static inline const char *device_name(int i)
 {
 	static char shuffle[64];
 	snprintf(shuffle, sizeof shuffle, "late:host,shuffle=%lu", seed_of_run());
-	const char *const names[] = {"host", "late:host,lazy", "late:host,eager", shuffle, getenv("ZCC_TEST_DEVICE"), NULL};
+	const char *const names[] = {"host",  "late:host,lazy",          "late:host,eager",
+	                             shuffle, getenv("ZCC_TEST_DEVICE"), NULL};
 	return names[i];
 }
 

@@ -1,6 +1,6 @@
-/* Random programs of copies, kernels, events and host accesses over several streams, free of races by construction: each has just the waits it
- * needs, found with vector clocks. A plain model runs the steps one after the other; a device has to come to the same bytes, and with a
- * wait left out it has not. */
+/* Random programs of copies, kernels, events and host accesses over several streams, free of races by construction:
+ * each has just the waits it needs, found with vector clocks. A plain model runs the steps one after the other; a
+ * device has to come to the same bytes, and with a wait left out it has not. */
 #ifndef TEST_DEVICE_PROGRAM_H
 #define TEST_DEVICE_PROGRAM_H
 
@@ -25,7 +25,20 @@ enum {
 	MAX_STEPS = 4096
 };
 
-enum { COPY, COPY_2D, LERP, TRANSPOSE, N_OPS, RECORD, STREAM_WAIT_EVENT, EVENT_WAIT, STREAM_WAIT, POLL, HOST_WRITE, HOST_READ };
+enum {
+	COPY,
+	COPY_2D,
+	LERP,
+	TRANSPOSE,
+	N_OPS,
+	RECORD,
+	STREAM_WAIT_EVENT,
+	EVENT_WAIT,
+	STREAM_WAIT,
+	POLL,
+	HOST_WRITE,
+	HOST_READ
+};
 
 typedef struct step {
 	int kind, stream, event, target, source;
@@ -156,7 +169,8 @@ static inline void make_work(maker *m)
 	need_read(m, stream, source);
 	need_write(m, stream, target);
 	step *s = add_step(m, kind);
-	*s = (step){.kind = kind, .stream = stream, .target = target, .source = source, .value = (float)draw(1000) / 1000};
+	*s = (step){
+	        .kind = kind, .stream = stream, .target = target, .source = source, .value = (float)draw(1000) / 1000};
 	join(&m->streams[stream], &m->host);
 	int at = ++m->streams[stream].seen[stream];
 	/* Pageable memory has been read when the call returns. */
@@ -263,13 +277,13 @@ typedef struct machine {
 	void *memory, *pinned, *ordinary, *bounce;
 } machine;
 
-#define must(call) \
-	do { \
-		zcc_error must_error = {0}; \
-		(void)must_error; \
-		zcc_error *error = &must_error; \
-		if ((call) != ZCC_OK) \
-			fail_msg("%s: %s", #call, must_error.message); \
+#define must(call)                                                                                                     \
+	do {                                                                                                           \
+		zcc_error must_error = {0};                                                                            \
+		(void)must_error;                                                                                      \
+		zcc_error *error = &must_error;                                                                        \
+		if ((call) != ZCC_OK)                                                                                  \
+			fail_msg("%s: %s", #call, must_error.message);                                                 \
 	} while (0)
 
 static inline void machine_open(machine *m, const char *name)

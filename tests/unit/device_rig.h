@@ -9,22 +9,22 @@
 static const char *const names[] = {"host", "late:host,lazy", "late:host,eager", "late:host,shuffle=3"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
-#define must(call) \
-	do { \
-		zcc_error must_error = {0}; \
-		zcc_error *error = &must_error; \
-		(void)error; \
-		if ((call) != ZCC_OK) \
-			fail_msg("%s: %s", #call, must_error.message); \
+#define must(call)                                                                                                     \
+	do {                                                                                                           \
+		zcc_error must_error = {0};                                                                            \
+		zcc_error *error = &must_error;                                                                        \
+		(void)error;                                                                                           \
+		if ((call) != ZCC_OK)                                                                                  \
+			fail_msg("%s: %s", #call, must_error.message);                                                 \
 	} while (0)
 
-#define refused(status, part, call) \
-	do { \
-		zcc_error refused_error = {0}; \
-		zcc_error *error = &refused_error; \
-		assert_int_equal(call, status); \
-		if (strstr(refused_error.message, part) == NULL) \
-			fail_msg("\"%s\" is not in: %s", part, refused_error.message); \
+#define refused(status, part, call)                                                                                    \
+	do {                                                                                                           \
+		zcc_error refused_error = {0};                                                                         \
+		zcc_error *error = &refused_error;                                                                     \
+		assert_int_equal(call, status);                                                                        \
+		if (strstr(refused_error.message, part) == NULL)                                                       \
+			fail_msg("\"%s\" is not in: %s", part, refused_error.message);                                 \
 	} while (0)
 
 static inline int32_t place_of(zcc_device *device, const void *data)

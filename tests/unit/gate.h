@@ -1,5 +1,5 @@
-/* Work of the host device that reads from one place is held up until a test lets it go: what is in flight then stays so,
- * whatever gets a processor first. Programs with it are linked with --wrap=zcci_work_run. */
+/* Work of the host device that reads from one place is held up until a test lets it go: what is in flight then stays
+ * so, whatever gets a processor first. Programs with it are linked with --wrap=zcci_work_run. */
 #ifndef TEST_GATE_H
 #define TEST_GATE_H
 

@@ -71,7 +71,8 @@ static void the_two_buffers_take_turns(void **state)
 	(void)state;
 	enum { S = BUFFER_ELEMS };
 	float *source = masters(3 * S, (unsigned)seed_of_run());
-	FOR_EACH_DEVICE(device) {
+	FOR_EACH_DEVICE(device)
+	{
 		zcc_copyback *copyback = copyback_of(device, ZCC_BF16, S, 1);
 		void *target = poisoned(device, 3 * S * 2);
 		run_one(copyback, target, source, 3 * S);
@@ -126,8 +127,8 @@ static void a_device_that_falls_behind_is_given_all_of_both_buffers(void **state
 	run_one(copyback, target, source, N);
 	assert_int_equal(copyback->n_slots, 10);
 	assert_int_equal(copyback->n_ring, 10);
-	/* The first eight parts lie in the slots of the small ring, two at a time from either buffer, the next two in those
-	 * that were added, and the last two where the first two have been. */
+	/* The first eight parts lie in the slots of the small ring, two at a time from either buffer, the next two in
+	 * those that were added, and the last two where the first two have been. */
 	const int part_of_slot[] = {10, 11, 2, 3, 4, 5, 6, 7, 8, 9};
 	for (int i = 0; i < 10; i++)
 		assert_rounded(device, (uint16_t *)copyback->buffers[i % 2] + i / 2 * SLOT, ZCC_BF16,
@@ -375,18 +376,18 @@ static void many_pieces_of_any_size_in_one_call(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_length_comes_out_as_the_rounded_master_through_two_buffers),
-		cmocka_unit_test(buffers_of_one_element_and_larger_than_the_whole_give_the_same_bits),
-		cmocka_unit_test(the_two_buffers_take_turns),
-		cmocka_unit_test(large_buffers_are_filled_by_several_threads_and_sent_in_slots),
+	        cmocka_unit_test(every_length_comes_out_as_the_rounded_master_through_two_buffers),
+	        cmocka_unit_test(buffers_of_one_element_and_larger_than_the_whole_give_the_same_bits),
+	        cmocka_unit_test(the_two_buffers_take_turns),
+	        cmocka_unit_test(large_buffers_are_filled_by_several_threads_and_sent_in_slots),
 	        cmocka_unit_test(a_device_that_falls_behind_is_given_all_of_both_buffers),
-		cmocka_unit_test(groups_sharded_eight_and_two_ways_fill_every_element),
-		cmocka_unit_test(empty_pieces_between_full_ones_disturb_neither),
-		cmocka_unit_test(a_piece_is_staged_only_under_all_three_conditions),
-		cmocka_unit_test(the_ratio_of_partial_offload_counts_whole_sub_groups),
-		cmocka_unit_test(only_the_groups_on_the_host_are_written),
-		cmocka_unit_test(what_is_pinned_does_not_depend_on_the_size_of_the_masters),
-		cmocka_unit_test(many_pieces_of_any_size_in_one_call),
+	        cmocka_unit_test(groups_sharded_eight_and_two_ways_fill_every_element),
+	        cmocka_unit_test(empty_pieces_between_full_ones_disturb_neither),
+	        cmocka_unit_test(a_piece_is_staged_only_under_all_three_conditions),
+	        cmocka_unit_test(the_ratio_of_partial_offload_counts_whole_sub_groups),
+	        cmocka_unit_test(only_the_groups_on_the_host_are_written),
+	        cmocka_unit_test(what_is_pinned_does_not_depend_on_the_size_of_the_masters),
+	        cmocka_unit_test(many_pieces_of_any_size_in_one_call),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -277,10 +277,10 @@ static void what_does_not_fit_is_refused_before_the_step(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(masters_moments_and_targets_are_those_of_separate_passes),
-		cmocka_unit_test(targets_on_the_host_are_written_by_the_step_itself),
-		cmocka_unit_test(a_fault_leaves_all_buffers_before_the_step_or_all_after_it),
-		cmocka_unit_test(what_does_not_fit_is_refused_before_the_step),
+	        cmocka_unit_test(masters_moments_and_targets_are_those_of_separate_passes),
+	        cmocka_unit_test(targets_on_the_host_are_written_by_the_step_itself),
+	        cmocka_unit_test(a_fault_leaves_all_buffers_before_the_step_or_all_after_it),
+	        cmocka_unit_test(what_does_not_fit_is_refused_before_the_step),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

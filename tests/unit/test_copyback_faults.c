@@ -98,16 +98,19 @@ static void pieces_that_overlap_themselves_are_refused(void **state)
 		char *memory = poisoned(device, 64 * 4);
 		char *places[] = {(char *)host, memory};
 		for (int i = 0; i < 2; i++) {
-			/* 32 elements: 128 bytes of f32, 64 of bf16; the last byte of the one is the first of the other. */
-			const zcc_copyback_piece wrong[] = {
-			        {places[i], places[i], 32}, {places[i] + 124, places[i], 32}, {places[i], places[i] + 60, 32}};
+			/* 32 elements: 128 bytes of f32, 64 of bf16; the last byte of the one is the first of the
+			 * other. */
+			const zcc_copyback_piece wrong[] = {{places[i], places[i], 32},
+			                                    {places[i] + 124, places[i], 32},
+			                                    {places[i], places[i] + 60, 32}};
 			for (int k = 0; k < 3; k++) {
 				zcc_error error = {0};
 				assert_int_equal(zcc_copyback_run(copyback, &wrong[k], 1, &error), ZCC_EINVAL);
 				assert_says(&error, "piece 0: its source at ");
 				assert_says(&error, "overlap");
 			}
-			const zcc_copyback_piece right[] = {{places[i] + 128, places[i], 32}, {places[i], places[i] + 64, 32}};
+			const zcc_copyback_piece right[] = {{places[i] + 128, places[i], 32},
+			                                    {places[i], places[i] + 64, 32}};
 			zcc_error error = {0};
 			assert_ok(zcc_copyback_run(copyback, right, 2, &error), &error);
 		}
@@ -323,14 +326,14 @@ static void a_second_user_is_refused_and_the_last_one_frees(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(options_that_no_call_may_bring_are_refused),
-		cmocka_unit_test(pieces_that_no_call_may_bring_are_refused_before_anything_is_written),
-		cmocka_unit_test(pieces_that_overlap_themselves_are_refused),
-		cmocka_unit_test(a_fault_in_the_middle_leaves_nothing_in_flight),
-		cmocka_unit_test(every_allocation_may_fail),
-		cmocka_unit_test(the_systems_limit_is_named_or_fallen_back_from_with_the_same_bits),
-		cmocka_unit_test(a_signal_ends_it_between_buffers),
-		cmocka_unit_test(a_second_user_is_refused_and_the_last_one_frees),
+	        cmocka_unit_test(options_that_no_call_may_bring_are_refused),
+	        cmocka_unit_test(pieces_that_no_call_may_bring_are_refused_before_anything_is_written),
+	        cmocka_unit_test(pieces_that_overlap_themselves_are_refused),
+	        cmocka_unit_test(a_fault_in_the_middle_leaves_nothing_in_flight),
+	        cmocka_unit_test(every_allocation_may_fail),
+	        cmocka_unit_test(the_systems_limit_is_named_or_fallen_back_from_with_the_same_bits),
+	        cmocka_unit_test(a_signal_ends_it_between_buffers),
+	        cmocka_unit_test(a_second_user_is_refused_and_the_last_one_frees),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -236,12 +236,12 @@ static void gradients_are_not_gathered_on_the_device(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_length_is_stored_or_added_through_the_same_two_buffers),
-		cmocka_unit_test(many_slots_are_on_their_way_at_once),
-		cmocka_unit_test(the_path_depends_on_pinning_places_and_whether_the_device_may_write_the_target),
-		cmocka_unit_test(pieces_with_the_same_target_are_added_in_order),
-		cmocka_unit_test(one_handle_goes_both_ways),
-		cmocka_unit_test(gradients_are_not_gathered_on_the_device),
+	        cmocka_unit_test(every_length_is_stored_or_added_through_the_same_two_buffers),
+	        cmocka_unit_test(many_slots_are_on_their_way_at_once),
+	        cmocka_unit_test(the_path_depends_on_pinning_places_and_whether_the_device_may_write_the_target),
+	        cmocka_unit_test(pieces_with_the_same_target_are_added_in_order),
+	        cmocka_unit_test(one_handle_goes_both_ways),
+	        cmocka_unit_test(gradients_are_not_gathered_on_the_device),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

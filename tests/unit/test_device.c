@@ -319,7 +319,8 @@ static int allocate_with_small_files(void *argument)
 	    zcc_device_malloc(device, 5000, &memory, NULL) != ZCC_OK)
 		return 1;
 	zcc_device_free(device, memory);
-	if (zcc_device_malloc(device, 5 << 20, &memory, &error) != ZCC_ENOMEM || strstr(error.message, "5242880 bytes asked for") == NULL)
+	if (zcc_device_malloc(device, 5 << 20, &memory, &error) != ZCC_ENOMEM ||
+	    strstr(error.message, "5242880 bytes asked for") == NULL)
 		return 2;
 	return 0;
 }
@@ -338,7 +339,8 @@ static void more_device_memory_than_there_is_names_asked_and_free(void **state)
 		zcc_device *device;
 		void *memory;
 		must(zcc_device_open(names[n], &device, error));
-		refused(ZCC_ENOMEM, "4611686018427387904 bytes asked for, ", zcc_device_malloc(device, (int64_t)1 << 62, &memory, error));
+		refused(ZCC_ENOMEM, "4611686018427387904 bytes asked for, ",
+		        zcc_device_malloc(device, (int64_t)1 << 62, &memory, error));
 		refused(ZCC_EINVAL, "-1 bytes asked for", zcc_device_malloc(device, -1, &memory, error));
 		refused(ZCC_EINVAL, "-5 bytes asked for", zcc_pinned_malloc(device, -5, &memory, error));
 		zcc_device_close(device);
@@ -355,7 +357,8 @@ static int pin_beyond_the_limit(void *argument)
 	zcc_error error = {0};
 	if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)))
 		return 1;
-	if (zcc_device_open("host", &device, &error) != ZCC_OK || zcc_pinned_malloc(device, 65536, &small, &error) != ZCC_OK)
+	if (zcc_device_open("host", &device, &error) != ZCC_OK ||
+	    zcc_pinned_malloc(device, 65536, &small, &error) != ZCC_OK)
 		return 2;
 	if (zcc_pinned_malloc(device, 8 << 20, &large, &error) != ZCC_ENOMEM || large != NULL)
 		return 3;
@@ -482,8 +485,10 @@ static void work_that_reaches_past_an_allocation_is_refused(void **state)
 		        zcc_copy_async(b.stream, b.memory + 1, b.pinned, BYTES, error));
 		refused(ZCC_EINVAL, "source: 4096 bytes at 1 of an allocation",
 		        zcc_copy_async(b.stream, b.memory, b.pinned + 1, BYTES, error));
-		refused(ZCC_EINVAL, "target: 4100 bytes at 0", zcc_copy_2d_async(b.stream, b.memory, 1000, b.pinned, 100, 100, 5, error));
-		refused(ZCC_EINVAL, "source: 4100 bytes at 0", zcc_cast_async(b.stream, b.memory, ZCC_BF16, b.pinned, ZCC_F32, 1025, error));
+		refused(ZCC_EINVAL, "target: 4100 bytes at 0",
+		        zcc_copy_2d_async(b.stream, b.memory, 1000, b.pinned, 100, 100, 5, error));
+		refused(ZCC_EINVAL, "source: 4100 bytes at 0",
+		        zcc_cast_async(b.stream, b.memory, ZCC_BF16, b.pinned, ZCC_F32, 1025, error));
 		refused(ZCC_EINVAL, "target: 8192 bytes at 0",
 		        zcc_lerp_async(b.stream, (float *)(void *)b.memory, b.pinned, ZCC_BF16, 0.5, 2048, error));
 		refused(ZCC_EINVAL, "source: 4036 bytes at 64",
@@ -520,33 +525,42 @@ static void arguments_that_make_no_sense_are_refused_with_their_numbers(void **s
 	bench_open(&b, "host");
 	zcc_stream *s = b.stream;
 	float *ema = (float *)(void *)b.memory;
-	const int64_t one[] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, minus[] = {-1, 1}, zero[] = {0, 1}, two[] = {2, 2}, huge[] = {INT64_MAX, 3};
+	const int64_t one[] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, minus[] = {-1, 1}, zero[] = {0, 1}, two[] = {2, 2},
+	              huge[] = {INT64_MAX, 3};
 	refused(ZCC_EINVAL, "-1 bytes", zcc_copy_async(s, b.memory, b.pinned, -1, error));
 	refused(ZCC_EINVAL, "the source is NULL", zcc_copy_async(s, b.memory, NULL, 8, error));
 	refused(ZCC_EINVAL, "the target is NULL", zcc_copy_async(s, NULL, b.memory, 8, error));
 	refused(ZCC_EINVAL, "overlap", zcc_copy_async(s, b.memory + 8, b.memory, 16, error));
 	must(zcc_copy_async(s, b.memory + 16, b.memory, 16, error));
-	refused(ZCC_EINVAL, "target rows of 16 bytes, 15 bytes apart", zcc_copy_2d_async(s, b.memory, 15, b.pinned, 16, 16, 2, error));
-	refused(ZCC_EINVAL, "source rows of 16 bytes, 0 bytes apart", zcc_copy_2d_async(s, b.memory, 16, b.pinned, 0, 16, 2, error));
+	refused(ZCC_EINVAL, "target rows of 16 bytes, 15 bytes apart",
+	        zcc_copy_2d_async(s, b.memory, 15, b.pinned, 16, 16, 2, error));
+	refused(ZCC_EINVAL, "source rows of 16 bytes, 0 bytes apart",
+	        zcc_copy_2d_async(s, b.memory, 16, b.pinned, 0, 16, 2, error));
 	refused(ZCC_EOVERFLOW, "reach past", zcc_copy_2d_async(s, b.memory, INT64_MAX / 2, b.pinned, 16, 16, 5, error));
 	refused(ZCC_EINVAL, "-2 rows", zcc_copy_2d_async(s, b.memory, 16, b.pinned, 16, 16, -2, error));
 	refused(ZCC_EINVAL, "F64 to BF16", zcc_cast_async(s, b.memory, ZCC_BF16, b.pinned, ZCC_F64, 1, error));
 	refused(ZCC_EINVAL, "F32 to no dtype", zcc_cast_async(s, b.memory, 99, b.pinned, ZCC_F32, 1, error));
-	refused(ZCC_EOVERFLOW, "elements", zcc_cast_async(s, b.memory, ZCC_BF16, b.pinned, ZCC_F32, INT64_MAX / 2, error));
-	refused(ZCC_EINVAL, "not a multiple of its 4 bytes", zcc_cast_async(s, b.memory, ZCC_BF16, b.pinned + 2, ZCC_F32, 1, error));
+	refused(ZCC_EOVERFLOW, "elements",
+	        zcc_cast_async(s, b.memory, ZCC_BF16, b.pinned, ZCC_F32, INT64_MAX / 2, error));
+	refused(ZCC_EINVAL, "not a multiple of its 4 bytes",
+	        zcc_cast_async(s, b.memory, ZCC_BF16, b.pinned + 2, ZCC_F32, 1, error));
 	refused(ZCC_EINVAL, "F16", zcc_lerp_async(s, ema, b.pinned, ZCC_F16, 0.5, 1, error));
 	refused(ZCC_EINVAL, "decay 1.01", zcc_lerp_async(s, ema, b.pinned, ZCC_F32, 1.01, 1, error));
 	refused(ZCC_EINVAL, "decay", zcc_lerp_async(s, ema, b.pinned, ZCC_F32, (double)__builtin_nan(""), 1, error));
 	refused(ZCC_EINVAL, "0 axes", zcc_strided_async(s, b.memory, one, b.pinned, one, 0, one, 4, error));
 	refused(ZCC_EINVAL, "9 axes", zcc_strided_async(s, b.memory, one, b.pinned, one, 9, one, 4, error));
 	refused(ZCC_EINVAL, "3 bytes", zcc_strided_async(s, b.memory, one, b.pinned, one, 1, one, 3, error));
-	refused(ZCC_EINVAL, "extent -1 on axis 0", zcc_strided_async(s, b.memory, one, b.pinned, one, 2, minus, 4, error));
+	refused(ZCC_EINVAL, "extent -1 on axis 0",
+	        zcc_strided_async(s, b.memory, one, b.pinned, one, 2, minus, 4, error));
 	refused(ZCC_EINVAL, "source stride -1", zcc_strided_async(s, b.memory, one, b.pinned, minus, 2, two, 4, error));
-	refused(ZCC_EINVAL, "writes elements twice", zcc_strided_async(s, b.memory, zero, b.pinned, one, 2, two, 4, error));
+	refused(ZCC_EINVAL, "writes elements twice",
+	        zcc_strided_async(s, b.memory, zero, b.pinned, one, 2, two, 4, error));
 	refused(ZCC_EOVERFLOW, "elements", zcc_strided_async(s, b.memory, one, b.pinned, one, 2, huge, 4, error));
 	refused(ZCC_EOVERFLOW, "strides reach", zcc_strided_async(s, b.memory, huge, b.pinned, one, 2, two, 4, error));
-	refused(ZCC_EINVAL, "the event is of device late:host,lazy, the stream of host", zcc_event_record(b.event, s, error));
-	refused(ZCC_EINVAL, "the event is of device late:host,lazy, the stream of host", zcc_stream_wait_event(s, b.event, error));
+	refused(ZCC_EINVAL, "the event is of device late:host,lazy, the stream of host",
+	        zcc_event_record(b.event, s, error));
+	refused(ZCC_EINVAL, "the event is of device late:host,lazy, the stream of host",
+	        zcc_stream_wait_event(s, b.event, error));
 	refused(ZCC_EINVAL, "-3", zcc_device_list(-3, (char[32]){0}, (char[256]){0}, &(int32_t){0}, error));
 	/* Nothing to do is nothing to check the places of. */
 	must(zcc_copy_async(s, NULL, NULL, 0, error));
@@ -580,21 +594,21 @@ static void a_stray_free_changes_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_byte_of_an_allocation_has_its_place_and_no_other),
-		cmocka_unit_test(pinned_memory_is_locked),
-		cmocka_unit_test(who_dereferences_device_memory_faults),
-		cmocka_unit_test(allocations_do_not_share_bytes),
-		cmocka_unit_test(freed_memory_goes_back_to_the_system),
-		cmocka_unit_test(a_forked_child_takes_memory_of_its_own),
-		cmocka_unit_test(a_child_works_whatever_the_threads_of_its_parent_were_doing),
-		cmocka_unit_test(a_limit_of_files_is_a_limit_of_memory_and_no_end_of_the_process),
-		cmocka_unit_test(more_device_memory_than_there_is_names_asked_and_free),
-		cmocka_unit_test(pinning_beyond_the_memlock_limit_names_asked_pinned_and_allowed),
-		cmocka_unit_test(the_nth_allocation_that_fails_is_a_fault_and_leaves_nothing_behind),
-		cmocka_unit_test(work_that_reaches_past_an_allocation_is_refused),
-		cmocka_unit_test(kernels_refuse_pageable_memory_and_name_it),
-		cmocka_unit_test(arguments_that_make_no_sense_are_refused_with_their_numbers),
-		cmocka_unit_test(a_stray_free_changes_nothing),
+	        cmocka_unit_test(every_byte_of_an_allocation_has_its_place_and_no_other),
+	        cmocka_unit_test(pinned_memory_is_locked),
+	        cmocka_unit_test(who_dereferences_device_memory_faults),
+	        cmocka_unit_test(allocations_do_not_share_bytes),
+	        cmocka_unit_test(freed_memory_goes_back_to_the_system),
+	        cmocka_unit_test(a_forked_child_takes_memory_of_its_own),
+	        cmocka_unit_test(a_child_works_whatever_the_threads_of_its_parent_were_doing),
+	        cmocka_unit_test(a_limit_of_files_is_a_limit_of_memory_and_no_end_of_the_process),
+	        cmocka_unit_test(more_device_memory_than_there_is_names_asked_and_free),
+	        cmocka_unit_test(pinning_beyond_the_memlock_limit_names_asked_pinned_and_allowed),
+	        cmocka_unit_test(the_nth_allocation_that_fails_is_a_fault_and_leaves_nothing_behind),
+	        cmocka_unit_test(work_that_reaches_past_an_allocation_is_refused),
+	        cmocka_unit_test(kernels_refuse_pageable_memory_and_name_it),
+	        cmocka_unit_test(arguments_that_make_no_sense_are_refused_with_their_numbers),
+	        cmocka_unit_test(a_stray_free_changes_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,8 +55,10 @@ static int export_some(void *argument)
 	void *other, *memory;
 	uint8_t handle[ZCC_EXPORT_BYTES];
 	char go;
-	if (zcc_device_open(x->name, &device, NULL) != ZCC_OK || zcc_device_malloc(device, 5000, &other, NULL) != ZCC_OK ||
-	    zcc_device_malloc(device, x->bytes, &memory, NULL) != ZCC_OK || zcc_device_export(device, memory, handle, NULL) != ZCC_OK)
+	if (zcc_device_open(x->name, &device, NULL) != ZCC_OK ||
+	    zcc_device_malloc(device, 5000, &other, NULL) != ZCC_OK ||
+	    zcc_device_malloc(device, x->bytes, &memory, NULL) != ZCC_OK ||
+	    zcc_device_export(device, memory, handle, NULL) != ZCC_OK)
 		return 1;
 	put_pattern(device, memory, x->bytes, 3);
 	put_pattern(device, other, 5000, 4);
@@ -145,7 +147,8 @@ static bool take_all_mappings(char *region, int64_t bytes, void **more, int32_t 
 	for (int64_t at = 0; at < bytes; at += 8192)
 		if (mprotect(region + at, 4096, PROT_READ) != 0) {
 			while (*n_more < 16) {
-				void *one = mmap(NULL, 4096, *n_more % 2 == 0 ? PROT_READ : PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+				void *one = mmap(NULL, 4096, *n_more % 2 == 0 ? PROT_READ : PROT_WRITE,
+				                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 				if (one == MAP_FAILED)
 					return true;
 				more[(*n_more)++] = one;
@@ -244,14 +247,16 @@ static void a_handle_that_is_none_is_refused(void **state)
 	must(zcc_device_open("host", &device, error));
 	must(zcc_device_malloc(device, 4096, &memory, error));
 	must(zcc_device_export(device, memory, handle, error));
-	refused(ZCC_EFORMAT, "not one that the host device exported", zcc_device_import(device, damaged, &other, &bytes, error));
+	refused(ZCC_EFORMAT, "not one that the host device exported",
+	        zcc_device_import(device, damaged, &other, &bytes, error));
 	/* Every bit of the fields counts. */
 	for (int bit = 0; bit < 64 * 8; bit++) {
 		memcpy(damaged, handle, sizeof damaged);
 		damaged[bit / 8] ^= (uint8_t)(1 << bit % 8);
 		refused(ZCC_EFORMAT, "", zcc_device_import(device, damaged, &other, &bytes, error));
 	}
-	refused(ZCC_EINVAL, "not the start of an allocation", zcc_device_export(device, (char *)memory + 1, handle, error));
+	refused(ZCC_EINVAL, "not the start of an allocation",
+	        zcc_device_export(device, (char *)memory + 1, handle, error));
 	refused(ZCC_EINVAL, "not the start of an allocation", zcc_device_export(device, &device, handle, error));
 	/* One's own memory may be imported too: the same bytes at a second address. */
 	must(zcc_device_import(device, handle, &other, &bytes, error));
@@ -265,11 +270,11 @@ static void a_handle_that_is_none_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(another_process_sees_the_bytes_and_writes_them),
-		cmocka_unit_test(what_is_imported_goes_away_where_no_mapping_is_left),
-		cmocka_unit_test(what_is_imported_outlives_the_exporter_but_nothing_is_imported_after_it),
-		cmocka_unit_test(an_exporter_that_ended_is_gone_before_its_parent_knows),
-		cmocka_unit_test(a_handle_that_is_none_is_refused),
+	        cmocka_unit_test(another_process_sees_the_bytes_and_writes_them),
+	        cmocka_unit_test(what_is_imported_goes_away_where_no_mapping_is_left),
+	        cmocka_unit_test(what_is_imported_outlives_the_exporter_but_nothing_is_imported_after_it),
+	        cmocka_unit_test(an_exporter_that_ended_is_gone_before_its_parent_knows),
+	        cmocka_unit_test(a_handle_that_is_none_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

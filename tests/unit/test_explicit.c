@@ -202,14 +202,15 @@ static void a_dense_piece_may_sit_in_a_flat_shard(void **state)
 	                                         "'dest':[0,[3,1]],'locations':[0,1]}]}")));
 }
 
-/* Two columns each of [4,4], flattened row by row, and a cell between the rows; as a fused parameter cut along its inner
- * axis lies under ZeRO 3. */
+/* Two columns each of [4,4], flattened row by row, and a cell between the rows; as a fused parameter cut along its
+ * inner axis lies under ZeRO 3. */
 static void a_piece_may_lie_in_a_flat_shard_row_by_row(void **state)
 {
 	(void)state;
-	zcc_layout *layout = accepted(doc("[4,4]", "'0':{'shard_shape':[20],'pieces':["
-	                                           "{'shape':[4,2],'source':[0,[4,1]],'dest':[1,[5,1]],'locations':[0]},"
-	                                           "{'shape':[4,2],'source':[2,[4,1]],'dest':[3,[5,1]],'locations':[0]}]}"));
+	zcc_layout *layout =
+	        accepted(doc("[4,4]", "'0':{'shard_shape':[20],'pieces':["
+	                              "{'shape':[4,2],'source':[0,[4,1]],'dest':[1,[5,1]],'locations':[0]},"
+	                              "{'shape':[4,2],'source':[2,[4,1]],'dest':[3,[5,1]],'locations':[0]}]}"));
 	zcc_piece pieces[2];
 	int64_t n;
 	assert_int_equal(zcc_layout_pieces(layout, 0, 0, pieces, 2, &n, &error), ZCC_OK);
@@ -564,29 +565,29 @@ static void memory_may_run_out_at_any_allocation(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ranks_may_be_any_and_pieces_in_any_order),
-		cmocka_unit_test(keys_may_be_patterns_and_the_map_wrapped),
-		cmocka_unit_test(a_flat_run_is_nested_into_the_parameter),
-		cmocka_unit_test(padding_lies_anywhere_between_pieces),
-		cmocka_unit_test(empty_things_are_fine),
-		cmocka_unit_test(a_scalar_has_no_axes),
-		cmocka_unit_test(strides_along_axes_of_one_do_not_matter),
-		cmocka_unit_test(a_dense_piece_may_sit_in_a_flat_shard),
-		cmocka_unit_test(a_piece_may_lie_in_a_flat_shard_row_by_row),
-		cmocka_unit_test(rows_of_a_flat_shard_claimed_twice_are_refused),
-		cmocka_unit_test(replicas_cut_at_different_boundaries_are_valid_but_give_no_blocks),
-		cmocka_unit_test(a_hole_is_refused_with_the_numbers),
-		cmocka_unit_test(a_shard_address_claimed_twice_is_refused),
-		cmocka_unit_test(the_same_box_twice_on_one_rank_is_refused),
-		cmocka_unit_test(holders_must_be_the_ranks_that_store_it),
-		cmocka_unit_test(replicas_must_have_one_scale),
-		cmocka_unit_test(what_leaves_the_parameter_or_the_shard_is_refused),
-		cmocka_unit_test(other_strides_than_row_major_are_not_supported),
-		cmocka_unit_test(other_numbers_of_axes_are_not_supported),
-		cmocka_unit_test(what_is_no_map_document_is_refused),
-		cmocka_unit_test(a_parameter_under_two_spellings_is_refused),
-		cmocka_unit_test(the_document_is_written_as_the_design_shows),
-		cmocka_unit_test(memory_may_run_out_at_any_allocation),
+	        cmocka_unit_test(ranks_may_be_any_and_pieces_in_any_order),
+	        cmocka_unit_test(keys_may_be_patterns_and_the_map_wrapped),
+	        cmocka_unit_test(a_flat_run_is_nested_into_the_parameter),
+	        cmocka_unit_test(padding_lies_anywhere_between_pieces),
+	        cmocka_unit_test(empty_things_are_fine),
+	        cmocka_unit_test(a_scalar_has_no_axes),
+	        cmocka_unit_test(strides_along_axes_of_one_do_not_matter),
+	        cmocka_unit_test(a_dense_piece_may_sit_in_a_flat_shard),
+	        cmocka_unit_test(a_piece_may_lie_in_a_flat_shard_row_by_row),
+	        cmocka_unit_test(rows_of_a_flat_shard_claimed_twice_are_refused),
+	        cmocka_unit_test(replicas_cut_at_different_boundaries_are_valid_but_give_no_blocks),
+	        cmocka_unit_test(a_hole_is_refused_with_the_numbers),
+	        cmocka_unit_test(a_shard_address_claimed_twice_is_refused),
+	        cmocka_unit_test(the_same_box_twice_on_one_rank_is_refused),
+	        cmocka_unit_test(holders_must_be_the_ranks_that_store_it),
+	        cmocka_unit_test(replicas_must_have_one_scale),
+	        cmocka_unit_test(what_leaves_the_parameter_or_the_shard_is_refused),
+	        cmocka_unit_test(other_strides_than_row_major_are_not_supported),
+	        cmocka_unit_test(other_numbers_of_axes_are_not_supported),
+	        cmocka_unit_test(what_is_no_map_document_is_refused),
+	        cmocka_unit_test(a_parameter_under_two_spellings_is_refused),
+	        cmocka_unit_test(the_document_is_written_as_the_design_shows),
+	        cmocka_unit_test(memory_may_run_out_at_any_allocation),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

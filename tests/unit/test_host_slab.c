@@ -1,5 +1,5 @@
-/* Ranges of the host device's memory: each its own, whatever was taken and given back before. No page is touched, so sizes are large and the
- * search comes round to addresses that were in use. */
+/* Ranges of the host device's memory: each its own, whatever was taken and given back before. No page is touched, so
+ * sizes are large and the search comes round to addresses that were in use. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,7 +73,8 @@ static void ranges_that_are_taken_never_meet(void **state)
 		assert_true(t->window - t->slab->window + t->bytes <= t->slab->bytes);
 		for (int i = 0; i < N; i++)
 			if (&all[i] != t && all[i].slab != NULL)
-				assert_true(t->window + t->bytes <= all[i].window || all[i].window + all[i].bytes <= t->window);
+				assert_true(t->window + t->bytes <= all[i].window ||
+				            all[i].window + all[i].bytes <= t->window);
 	}
 	for (int i = 0; i < N; i++)
 		if (all[i].slab != NULL)
@@ -133,10 +134,10 @@ static void no_memory_for_the_books_is_a_fault_and_takes_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ranges_that_are_taken_never_meet),
-		cmocka_unit_test(an_address_comes_back_after_all_others),
-		cmocka_unit_test(a_range_larger_than_a_slab_gets_one_of_its_own),
-		cmocka_unit_test(no_memory_for_the_books_is_a_fault_and_takes_nothing),
+	        cmocka_unit_test(ranges_that_are_taken_never_meet),
+	        cmocka_unit_test(an_address_comes_back_after_all_others),
+	        cmocka_unit_test(a_range_larger_than_a_slab_gets_one_of_its_own),
+	        cmocka_unit_test(no_memory_for_the_books_is_a_fault_and_takes_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -272,16 +272,16 @@ static void waits_give_way_to_a_signal_and_destroying_does_not(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(programs_without_races_give_the_bytes_of_the_model),
-		cmocka_unit_test(copies_return_before_they_have_run),
-		cmocka_unit_test(an_event_that_was_never_recorded_is_done_and_holds_nobody_up),
-		cmocka_unit_test(a_wait_is_for_the_record_it_found_whatever_is_recorded_later),
-		cmocka_unit_test(an_event_may_go_while_streams_wait_for_it),
-		cmocka_unit_test(a_copy_on_another_stream_overtakes),
-		cmocka_unit_test(freeing_waits_for_work_that_uses_the_memory),
-		cmocka_unit_test(streams_events_and_memory_keep_their_device_open),
-		cmocka_unit_test(several_threads_may_use_one_device),
-		cmocka_unit_test(waits_give_way_to_a_signal_and_destroying_does_not),
+	        cmocka_unit_test(programs_without_races_give_the_bytes_of_the_model),
+	        cmocka_unit_test(copies_return_before_they_have_run),
+	        cmocka_unit_test(an_event_that_was_never_recorded_is_done_and_holds_nobody_up),
+	        cmocka_unit_test(a_wait_is_for_the_record_it_found_whatever_is_recorded_later),
+	        cmocka_unit_test(an_event_may_go_while_streams_wait_for_it),
+	        cmocka_unit_test(a_copy_on_another_stream_overtakes),
+	        cmocka_unit_test(freeing_waits_for_work_that_uses_the_memory),
+	        cmocka_unit_test(streams_events_and_memory_keep_their_device_open),
+	        cmocka_unit_test(several_threads_may_use_one_device),
+	        cmocka_unit_test(waits_give_way_to_a_signal_and_destroying_does_not),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

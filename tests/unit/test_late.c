@@ -115,36 +115,42 @@ static void check_needed(const step *steps, int n_steps, int skip)
 	free(got);
 }
 
-#define CHECK_NEEDED(skip, ...) \
-	do { \
-		const step steps[] = {__VA_ARGS__}; \
-		check_needed(steps, sizeof steps / sizeof *steps, skip); \
+#define CHECK_NEEDED(skip, ...)                                                                                        \
+	do {                                                                                                           \
+		const step steps[] = {__VA_ARGS__};                                                                    \
+		check_needed(steps, sizeof steps / sizeof *steps, skip);                                               \
 	} while (0)
-#define WORK(op, on, to, from) {.kind = op, .stream = on, .target = to, .source = from, .value = 0.25f}
+#define WORK(op, on, to, from)                                                                                         \
+	{                                                                                                              \
+		.kind = op, .stream = on, .target = to, .source = from, .value = 0.25f                                 \
+	}
 
 static void a_stream_that_reads_what_another_wrote_needs_its_wait(void **state)
 {
 	(void)state;
-	CHECK_NEEDED(2, WORK(COPY, 0, D1, D0), {.kind = RECORD}, {.kind = STREAM_WAIT_EVENT, .stream = 1}, WORK(COPY, 1, D2, D1),
-	             {.kind = STREAM_WAIT, .stream = 1});
+	CHECK_NEEDED(2, WORK(COPY, 0, D1, D0), {.kind = RECORD}, {.kind = STREAM_WAIT_EVENT, .stream = 1},
+	             WORK(COPY, 1, D2, D1), {.kind = STREAM_WAIT, .stream = 1});
 }
 
 static void a_stream_that_overwrites_what_another_reads_needs_its_wait(void **state)
 {
 	(void)state;
-	CHECK_NEEDED(2, WORK(COPY, 0, D1, D0), {.kind = RECORD}, {.kind = STREAM_WAIT_EVENT, .stream = 1}, WORK(COPY, 1, D0, D2));
+	CHECK_NEEDED(2, WORK(COPY, 0, D1, D0), {.kind = RECORD}, {.kind = STREAM_WAIT_EVENT, .stream = 1},
+	             WORK(COPY, 1, D0, D2));
 }
 
 static void a_stream_that_overwrites_what_another_wrote_needs_its_wait(void **state)
 {
 	(void)state;
-	CHECK_NEEDED(2, WORK(COPY, 0, D1, D0), {.kind = RECORD}, {.kind = STREAM_WAIT_EVENT, .stream = 1}, WORK(COPY, 1, D1, D2));
+	CHECK_NEEDED(2, WORK(COPY, 0, D1, D0), {.kind = RECORD}, {.kind = STREAM_WAIT_EVENT, .stream = 1},
+	             WORK(COPY, 1, D1, D2));
 }
 
 static void the_host_that_reads_a_copy_needs_its_wait(void **state)
 {
 	(void)state;
-	CHECK_NEEDED(2, WORK(COPY, 0, P0, D0), {.kind = RECORD}, {.kind = EVENT_WAIT}, {.kind = HOST_READ, .source = P0});
+	CHECK_NEEDED(2, WORK(COPY, 0, P0, D0), {.kind = RECORD}, {.kind = EVENT_WAIT},
+	             {.kind = HOST_READ, .source = P0});
 	CHECK_NEEDED(1, WORK(COPY, 0, P0, D0), {.kind = STREAM_WAIT}, {.kind = HOST_READ, .source = P0});
 	CHECK_NEEDED(2, WORK(COPY, 0, P0, D0), {.kind = RECORD}, {.kind = POLL}, {.kind = HOST_READ, .source = P0});
 }
@@ -165,17 +171,20 @@ static void the_host_that_reads_a_copy_in_pageable_memory_needs_its_wait(void **
 static void the_host_that_refills_a_staging_buffer_needs_its_wait(void **state)
 {
 	(void)state;
-	CHECK_NEEDED(3, {.kind = HOST_WRITE, .target = P0, .value = 1}, WORK(COPY, 0, D0, P0), {.kind = RECORD}, {.kind = EVENT_WAIT},
-	             {.kind = HOST_WRITE, .target = P0, .value = 2}, WORK(COPY, 0, D1, P0), {.kind = STREAM_WAIT});
+	CHECK_NEEDED(3, {.kind = HOST_WRITE, .target = P0, .value = 1}, WORK(COPY, 0, D0, P0), {.kind = RECORD},
+	             {.kind = EVENT_WAIT}, {.kind = HOST_WRITE, .target = P0, .value = 2}, WORK(COPY, 0, D1, P0),
+	             {.kind = STREAM_WAIT});
 }
 
 static void a_record_that_comes_too_early_does_not_do(void **state)
 {
 	(void)state;
-	/* The wait is there, for a record before the copy: the program is wrong, and every shuffle or lazy run may say so. */
+	/* The wait is there, for a record before the copy: the program is wrong, and every shuffle or lazy run may say
+	 * so. */
 	program *p = calloc(1, sizeof *p);
 	outcome *want = malloc(sizeof *want), *got = malloc(sizeof *got);
-	const step steps[] = {{.kind = RECORD}, WORK(COPY, 0, P0, D0), {.kind = EVENT_WAIT}, {.kind = HOST_READ, .source = P0}};
+	const step steps[] = {
+	        {.kind = RECORD}, WORK(COPY, 0, P0, D0), {.kind = EVENT_WAIT}, {.kind = HOST_READ, .source = P0}};
 	memcpy(p->steps, steps, sizeof steps);
 	p->n_steps = 4;
 	run_model(p, want);
@@ -191,8 +200,11 @@ static void pageable_sources_need_no_wait_before_they_change(void **state)
 	program *p = calloc(1, sizeof *p);
 	outcome *want = malloc(sizeof *want), *got = malloc(sizeof *got);
 	/* A copy into the same memory is still pending on the stream when it is read. */
-	const step steps[] = {WORK(COPY, 0, H0, D0), WORK(COPY, 0, D1, H0), WORK(COPY_2D, 0, D2, H0),
-	                      {.kind = HOST_WRITE, .target = H0, .value = 7}, WORK(COPY, 0, P0, D1)};
+	const step steps[] = {WORK(COPY, 0, H0, D0),
+	                      WORK(COPY, 0, D1, H0),
+	                      WORK(COPY_2D, 0, D2, H0),
+	                      {.kind = HOST_WRITE, .target = H0, .value = 7},
+	                      WORK(COPY, 0, P0, D1)};
 	memcpy(p->steps, steps, sizeof steps);
 	p->n_steps = sizeof steps / sizeof *steps;
 	run_model(p, want);
@@ -356,14 +368,14 @@ static void the_environment_gives_what_the_name_leaves_open(void **state)
 {
 	(void)state;
 	static const char *const rows[][4] = {
-		/* $ZCC_LATE, $ZCC_SEED, asked for, opened */
-		{"eager", NULL, "late:host", "late:host,eager"},
-		{"eager", NULL, "late:host,lazy", "late:host,lazy"},
-		{"shuffle=9", NULL, "late:host", "late:host,shuffle=9"},
-		{"shuffle", "11", "late:host", "late:host,shuffle=11"},
-		{NULL, "12", "late:host,shuffle", "late:host,shuffle=12"},
-		{"", NULL, "late:host", "late:host,lazy"},
-		{"eager", NULL, "host", "host"},
+	        /* $ZCC_LATE, $ZCC_SEED, asked for, opened */
+	        {"eager", NULL, "late:host", "late:host,eager"},
+	        {"eager", NULL, "late:host,lazy", "late:host,lazy"},
+	        {"shuffle=9", NULL, "late:host", "late:host,shuffle=9"},
+	        {"shuffle", "11", "late:host", "late:host,shuffle=11"},
+	        {NULL, "12", "late:host,shuffle", "late:host,shuffle=12"},
+	        {"", NULL, "late:host", "late:host,lazy"},
+	        {"eager", NULL, "host", "host"},
 	};
 	char *seed = getenv("ZCC_SEED") != NULL ? strdup(getenv("ZCC_SEED")) : NULL;
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -408,26 +420,26 @@ static void waits_give_way_to_a_signal_and_destroying_does_not(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(programs_without_races_give_the_bytes_of_the_model_in_every_mode),
-		cmocka_unit_test(random_programs_with_one_wait_left_out_give_wrong_bytes),
-		cmocka_unit_test(a_stream_that_reads_what_another_wrote_needs_its_wait),
-		cmocka_unit_test(a_stream_that_overwrites_what_another_reads_needs_its_wait),
-		cmocka_unit_test(a_stream_that_overwrites_what_another_wrote_needs_its_wait),
-		cmocka_unit_test(the_host_that_reads_a_copy_needs_its_wait),
-		cmocka_unit_test(the_host_that_reads_a_kernels_result_needs_its_wait),
-		cmocka_unit_test(the_host_that_reads_a_copy_in_pageable_memory_needs_its_wait),
-		cmocka_unit_test(the_host_that_refills_a_staging_buffer_needs_its_wait),
-		cmocka_unit_test(a_record_that_comes_too_early_does_not_do),
-		cmocka_unit_test(pageable_sources_need_no_wait_before_they_change),
-		cmocka_unit_test(lazy_runs_only_what_the_wait_needs),
-		cmocka_unit_test(poison_stays_out_of_the_gaps_and_of_what_pending_work_uses),
-		cmocka_unit_test(fresh_device_memory_holds_poison),
-		cmocka_unit_test(eager_has_done_it_when_the_call_returns),
-		cmocka_unit_test(a_shuffle_takes_either_order_and_the_same_with_the_same_seed),
-		cmocka_unit_test(freeing_runs_the_work_that_uses_the_memory_and_no_other),
-		cmocka_unit_test(a_long_chain_of_waits_ends),
-		cmocka_unit_test(the_environment_gives_what_the_name_leaves_open),
-		cmocka_unit_test(waits_give_way_to_a_signal_and_destroying_does_not),
+	        cmocka_unit_test(programs_without_races_give_the_bytes_of_the_model_in_every_mode),
+	        cmocka_unit_test(random_programs_with_one_wait_left_out_give_wrong_bytes),
+	        cmocka_unit_test(a_stream_that_reads_what_another_wrote_needs_its_wait),
+	        cmocka_unit_test(a_stream_that_overwrites_what_another_reads_needs_its_wait),
+	        cmocka_unit_test(a_stream_that_overwrites_what_another_wrote_needs_its_wait),
+	        cmocka_unit_test(the_host_that_reads_a_copy_needs_its_wait),
+	        cmocka_unit_test(the_host_that_reads_a_kernels_result_needs_its_wait),
+	        cmocka_unit_test(the_host_that_reads_a_copy_in_pageable_memory_needs_its_wait),
+	        cmocka_unit_test(the_host_that_refills_a_staging_buffer_needs_its_wait),
+	        cmocka_unit_test(a_record_that_comes_too_early_does_not_do),
+	        cmocka_unit_test(pageable_sources_need_no_wait_before_they_change),
+	        cmocka_unit_test(lazy_runs_only_what_the_wait_needs),
+	        cmocka_unit_test(poison_stays_out_of_the_gaps_and_of_what_pending_work_uses),
+	        cmocka_unit_test(fresh_device_memory_holds_poison),
+	        cmocka_unit_test(eager_has_done_it_when_the_call_returns),
+	        cmocka_unit_test(a_shuffle_takes_either_order_and_the_same_with_the_same_seed),
+	        cmocka_unit_test(freeing_runs_the_work_that_uses_the_memory_and_no_other),
+	        cmocka_unit_test(a_long_chain_of_waits_ends),
+	        cmocka_unit_test(the_environment_gives_what_the_name_leaves_open),
+	        cmocka_unit_test(waits_give_way_to_a_signal_and_destroying_does_not),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,11 +103,11 @@ static void random_bytes_are_the_published_sequence_cut_at_the_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(arena_memory_is_zeroed_and_does_not_overlap),
-		cmocka_unit_test(a_reset_arena_hands_out_zeroed_memory_again),
-		cmocka_unit_test(sizes_that_overflow_are_refused),
-		cmocka_unit_test(the_nth_allocation_fails_once),
-		cmocka_unit_test(random_bytes_are_the_published_sequence_cut_at_the_end),
+	        cmocka_unit_test(arena_memory_is_zeroed_and_does_not_overlap),
+	        cmocka_unit_test(a_reset_arena_hands_out_zeroed_memory_again),
+	        cmocka_unit_test(sizes_that_overflow_are_refused),
+	        cmocka_unit_test(the_nth_allocation_fails_once),
+	        cmocka_unit_test(random_bytes_are_the_published_sequence_cut_at_the_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

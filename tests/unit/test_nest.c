@@ -106,9 +106,9 @@ static void a_run_inside_rows_has_a_head_a_middle_and_a_tail(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_run_of_small_arrays_is_covered_in_order),
-		cmocka_unit_test(a_run_of_rows_is_one_box_whatever_its_length),
-		cmocka_unit_test(a_run_inside_rows_has_a_head_a_middle_and_a_tail),
+	        cmocka_unit_test(every_run_of_small_arrays_is_covered_in_order),
+	        cmocka_unit_test(a_run_of_rows_is_one_box_whatever_its_length),
+	        cmocka_unit_test(a_run_inside_rows_has_a_head_a_middle_and_a_tail),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,9 +49,10 @@ static void what_lies_below_a_folder_is_told(void **state)
 	static const struct {
 		const char *path, *folder;
 		int32_t below;
-	} cases[] = {{"out/in", "out", 1}, {"out/file", "out", 1},      {"link", "out", 1},       {"out/in/", "out/", 1},
-	             {"out", "out", 0},    {"out", "out/in", 0},        {"outer", "out", 0},      {"absent", "out", 0},
-	             {"out", "absent", 0}, {"out/../outer", "out", 0},  {"outer/../out/in", "out", 1}};
+	} cases[] = {
+	        {"out/in", "out", 1}, {"out/file", "out", 1},     {"link", "out", 1},           {"out/in/", "out/", 1},
+	        {"out", "out", 0},    {"out", "out/in", 0},       {"outer", "out", 0},          {"absent", "out", 0},
+	        {"out", "absent", 0}, {"out/../outer", "out", 0}, {"outer/../out/in", "out", 1}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		char *path = strdup(at("%s", cases[i].path));
 		int32_t below = -1;

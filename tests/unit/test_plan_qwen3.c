@@ -1,4 +1,5 @@
-/* The published figures for Qwen3-8B (DESIGN, "Numbers that must come out"): 399 parameters in bf16, dp=4,tp=2 to dp=2,tp=4. */
+/* The published figures for Qwen3-8B (DESIGN, "Numbers that must come out"): 399 parameters in bf16, dp=4,tp=2 to
+ * dp=2,tp=4. */
 #include "plan_model.h"
 
 enum { LAYERS = 36, HIDDEN = 4096, INTERMEDIATE = 12288, HEADS = 32, KV_HEADS = 8, HEAD = 128, VOCABULARY = 151936 };

@@ -380,12 +380,14 @@ static void nonsense_is_refused_with_numbers_whatever_is_in_use(void **state)
 {
 	(void)state;
 	zcc_pool *pool = pool_of(-1);
-	const int64_t sizes[] = {INT64_MAX, INT64_MAX - PAGE + 1, INT64_MAX - PAGE, INT64_MAX - 2 * PAGE, INT64_MAX / 2 + 1};
+	const int64_t sizes[] = {INT64_MAX, INT64_MAX - PAGE + 1, INT64_MAX - PAGE, INT64_MAX - 2 * PAGE,
+	                         INT64_MAX / 2 + 1};
 	void *used = take(pool, UNIT), *data = NULL;
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 		zcc_error error = {0};
 		char asked[64];
-		snprintf(asked, sizeof asked, "%lld bytes asked of the pinned pool of host: 65536 in use", (long long)sizes[i]);
+		snprintf(asked, sizeof asked, "%lld bytes asked of the pinned pool of host: 65536 in use",
+		         (long long)sizes[i]);
 		assert_int_equal(zcc_pool_take(pool, sizes[i], 0, &data, &error), ZCC_ENOMEM);
 		assert_non_null(strstr(error.message, asked));
 		assert_int_equal(zcc_pool_take(pool, sizes[i], ZCC_POOL_OR_UNPINNED, &data, &error), ZCC_ENOMEM);
@@ -545,22 +547,22 @@ static void threads_share_a_pool(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_buffer_is_as_large_as_asked_for_in_whole_pages),
-		cmocka_unit_test(a_kept_buffer_serves_what_wastes_at_most_an_eighth),
-		cmocka_unit_test(the_best_of_the_buffers_that_fit_is_taken),
-		cmocka_unit_test(beyond_the_cap_is_an_error_with_the_numbers_before_any_byte_moves),
-		cmocka_unit_test(kept_buffers_make_room_under_the_cap_longest_kept_first),
-		cmocka_unit_test(a_cap_of_zero_pins_nothing),
-		cmocka_unit_test(trim_returns_what_is_kept_to_the_system),
-		cmocka_unit_test(nothing_grows_over_ten_thousand_uses),
-		cmocka_unit_test(tensors_through_a_queue_of_four_pin_no_more_than_the_four_largest),
-		cmocka_unit_test(what_is_not_taken_cannot_be_given),
-		cmocka_unit_test(arguments_that_no_call_may_bring_are_refused),
-		cmocka_unit_test(nonsense_is_refused_with_numbers_whatever_is_in_use),
+	        cmocka_unit_test(a_buffer_is_as_large_as_asked_for_in_whole_pages),
+	        cmocka_unit_test(a_kept_buffer_serves_what_wastes_at_most_an_eighth),
+	        cmocka_unit_test(the_best_of_the_buffers_that_fit_is_taken),
+	        cmocka_unit_test(beyond_the_cap_is_an_error_with_the_numbers_before_any_byte_moves),
+	        cmocka_unit_test(kept_buffers_make_room_under_the_cap_longest_kept_first),
+	        cmocka_unit_test(a_cap_of_zero_pins_nothing),
+	        cmocka_unit_test(trim_returns_what_is_kept_to_the_system),
+	        cmocka_unit_test(nothing_grows_over_ten_thousand_uses),
+	        cmocka_unit_test(tensors_through_a_queue_of_four_pin_no_more_than_the_four_largest),
+	        cmocka_unit_test(what_is_not_taken_cannot_be_given),
+	        cmocka_unit_test(arguments_that_no_call_may_bring_are_refused),
+	        cmocka_unit_test(nonsense_is_refused_with_numbers_whatever_is_in_use),
 	        cmocka_unit_test(taken_buffers_outlive_the_callers_reference),
-		cmocka_unit_test(every_allocation_may_fail),
-		cmocka_unit_test(the_systems_limit_is_named_or_fallen_back_from),
-		cmocka_unit_test(threads_share_a_pool),
+	        cmocka_unit_test(every_allocation_may_fail),
+	        cmocka_unit_test(the_systems_limit_is_named_or_fallen_back_from),
+	        cmocka_unit_test(threads_share_a_pool),
 	};
 	return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -101,12 +101,12 @@ static void every_status_has_its_name(void **state)
 		zcc_status status;
 		const char *name;
 	} all[] = {
-		{ZCC_OK, "ZCC_OK"},           {ZCC_EINVAL, "ZCC_EINVAL"},   {ZCC_ENOMEM, "ZCC_ENOMEM"},
-		{ZCC_EIO, "ZCC_EIO"},         {ZCC_EFORMAT, "ZCC_EFORMAT"}, {ZCC_EMAP, "ZCC_EMAP"},
-		{ZCC_ELAYOUT, "ZCC_ELAYOUT"}, {ZCC_EPOLICY, "ZCC_EPOLICY"}, {ZCC_EAGREE, "ZCC_EAGREE"},
-		{ZCC_EPEER, "ZCC_EPEER"},     {ZCC_EMPI, "ZCC_EMPI"},       {ZCC_EVERIFY, "ZCC_EVERIFY"},
-		{ZCC_EINTR, "ZCC_EINTR"},     {ZCC_EEXIST, "ZCC_EEXIST"},   {ZCC_EOVERFLOW, "ZCC_EOVERFLOW"},
-		{ZCC_EDEVICE, "ZCC_EDEVICE"}, {ZCC_ESTALE, "ZCC_ESTALE"}, {ZCC_EBUSY, "ZCC_EBUSY"},
+	        {ZCC_OK, "ZCC_OK"},           {ZCC_EINVAL, "ZCC_EINVAL"},   {ZCC_ENOMEM, "ZCC_ENOMEM"},
+	        {ZCC_EIO, "ZCC_EIO"},         {ZCC_EFORMAT, "ZCC_EFORMAT"}, {ZCC_EMAP, "ZCC_EMAP"},
+	        {ZCC_ELAYOUT, "ZCC_ELAYOUT"}, {ZCC_EPOLICY, "ZCC_EPOLICY"}, {ZCC_EAGREE, "ZCC_EAGREE"},
+	        {ZCC_EPEER, "ZCC_EPEER"},     {ZCC_EMPI, "ZCC_EMPI"},       {ZCC_EVERIFY, "ZCC_EVERIFY"},
+	        {ZCC_EINTR, "ZCC_EINTR"},     {ZCC_EEXIST, "ZCC_EEXIST"},   {ZCC_EOVERFLOW, "ZCC_EOVERFLOW"},
+	        {ZCC_EDEVICE, "ZCC_EDEVICE"}, {ZCC_ESTALE, "ZCC_ESTALE"},   {ZCC_EBUSY, "ZCC_EBUSY"},
 	};
 	const int n = sizeof all / sizeof *all;
 	for (int i = 0; i < n; i++)

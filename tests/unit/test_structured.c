@@ -376,7 +376,7 @@ static void random_layouts_store_what_the_simulation_deals_out(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_layouts_store_what_the_simulation_deals_out),
+	        cmocka_unit_test(random_layouts_store_what_the_simulation_deals_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

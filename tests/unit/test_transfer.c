@@ -303,10 +303,10 @@ static void a_run_destroyed_in_flight_leaves_nothing_behind(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(reads_ask_for_the_ranges_needed),
-		cmocka_unit_test(writes_touch_what_belongs_to_the_shard),
-		cmocka_unit_test(every_allocation_may_fail),
-		cmocka_unit_test(a_run_destroyed_in_flight_leaves_nothing_behind),
+	        cmocka_unit_test(reads_ask_for_the_ranges_needed),
+	        cmocka_unit_test(writes_touch_what_belongs_to_the_shard),
+	        cmocka_unit_test(every_allocation_may_fail),
+	        cmocka_unit_test(a_run_destroyed_in_flight_leaves_nothing_behind),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

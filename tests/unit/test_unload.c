@@ -36,7 +36,7 @@ static void threads_go_on_when_the_library_is_let_go_of(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(threads_go_on_when_the_library_is_let_go_of),
+	        cmocka_unit_test(threads_go_on_when_the_library_is_let_go_of),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

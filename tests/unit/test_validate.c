@@ -436,11 +436,11 @@ static void the_box_tree_finds_what_comparing_all_pairs_finds(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_box_tree_finds_what_comparing_all_pairs_finds),
-		cmocka_unit_test(what_is_accepted_is_what_holds_for_every_element),
-		cmocka_unit_test(a_spoiled_document_never_breaks_the_reader),
-		cmocka_unit_test(a_hundred_thousand_pieces_are_checked_in_seconds),
-		cmocka_unit_test(replicas_that_all_cross_end_in_bounded_time),
+	        cmocka_unit_test(the_box_tree_finds_what_comparing_all_pairs_finds),
+	        cmocka_unit_test(what_is_accepted_is_what_holds_for_every_element),
+	        cmocka_unit_test(a_spoiled_document_never_breaks_the_reader),
+	        cmocka_unit_test(a_hundred_thousand_pieces_are_checked_in_seconds),
+	        cmocka_unit_test(replicas_that_all_cross_end_in_bounded_time),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

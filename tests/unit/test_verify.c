@@ -67,7 +67,7 @@ static void describe(how *h, int kind, int param, int32_t dtype, double scale)
 	int64_t extent = 13;
 	h->part = (zcc_part){.size_elems = 13, .units = 13, .cut = ZCC_CUT_UNEVEN};
 	h->placement = (zcc_placement){
-		.kind = ZCC_PLACE_SHARD, .axis = meshes[kind].n_axes - 1, .n_parts = 1, .parts = &h->part};
+	        .kind = ZCC_PLACE_SHARD, .axis = meshes[kind].n_axes - 1, .n_parts = 1, .parts = &h->part};
 	bool cuts = param < 2 && kind != FULL && kind != FLAT;
 	if (kind == COLS || kind == GATHERED) {
 		h->placement.dim = 1;
@@ -526,9 +526,9 @@ static void layouts_of_different_parameters_are_refused(void **state)
 		zcc_status status;
 		const char *says;
 	} cases[] = {
-		{"b", ZCC_F32, 4, ZCC_EMAP, "parameter a is not in the target layout"},
-		{"a", ZCC_F32, 5, ZCC_EMAP, "axis 0: 5 in the target layout, 4 in the source layout"},
-		{"a", ZCC_I32, 4, ZCC_ELAYOUT, "no conversion from F32 to I32"},
+	        {"b", ZCC_F32, 4, ZCC_EMAP, "parameter a is not in the target layout"},
+	        {"a", ZCC_F32, 5, ZCC_EMAP, "axis 0: 5 in the target layout, 4 in the source layout"},
+	        {"a", ZCC_I32, 4, ZCC_ELAYOUT, "no conversion from F32 to I32"},
 	};
 	zcc_layout *source = single("a", ZCC_F32, 4, 1);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

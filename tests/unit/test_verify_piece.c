@@ -57,7 +57,7 @@ static void every_element_of_a_large_piece_is_compared(void **state)
 	zcci_stored mine = {"big", "target", 3, ZCC_U32, open_file("turned", turned, sizeof turned), 0};
 	zcci_stored reference = {"big", "source", 0, ZCC_U32, open_file("whole", whole, sizeof whole), 0};
 	zcc_piece my_piece = {
-		.ndim = 2, .shape_elems = {R, N}, .origin_elems = {0, FIRST}, .dest_strides_elems = {1, R}, .scale = 1};
+	        .ndim = 2, .shape_elems = {R, N}, .origin_elems = {0, FIRST}, .dest_strides_elems = {1, R}, .scale = 1};
 	zcc_piece reference_piece = {.ndim = 2, .shape_elems = {R, C}, .dest_strides_elems = {C, 1}, .scale = 1};
 	zcci_box box = {2, {0, 0}, {R, C}};
 	zcc_error error;
@@ -183,8 +183,8 @@ static void a_single_element_of_padding_is_not_missed(void **state)
 		int64_t k = places[i];
 		uint64_t zero = 0;
 		zcc_piece pieces[2] = {
-			{.ndim = 1, .shape_elems = {k}, .dest_strides_elems = {1}, .scale = 1},
-			{.ndim = 1,
+		        {.ndim = 1, .shape_elems = {k}, .dest_strides_elems = {1}, .scale = 1},
+		        {.ndim = 1,
 		         .shape_elems = {ELEMS - 1 - k},
 		         .dest_strides_elems = {1},
 		         .dest_offset_elems = k + 1,

@@ -8,11 +8,11 @@
 
 typedef struct zcci_cuda_block {
 	char *data;
-	int64_t bytes;      /* as asked for */
-	void *base;         /* of an import: what CUDA mapped; else data */
-	int32_t index;      /* of the device */
-	const void *owner;  /* the opened device that made it: the same GPU may be open twice, as late:cuda:0 too */
-	int32_t place;      /* ZCC_AT_ */
+	int64_t bytes;     /* as asked for */
+	void *base;        /* of an import: what CUDA mapped; else data */
+	int32_t index;     /* of the device */
+	const void *owner; /* the opened device that made it: the same GPU may be open twice, as late:cuda:0 too */
+	int32_t place;     /* ZCC_AT_ */
 	bool imported;
 } zcci_cuda_block;
 

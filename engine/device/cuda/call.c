@@ -14,8 +14,8 @@ zcc_status zcci_cuda_fault_at(zcc_error *error, cudaError_t code, const char *op
 	vsnprintf(what, sizeof what, format, args);
 	va_end(args);
 	cudaGetLastError();
-	return zcci_fail_at(error, ZCC_EDEVICE, (int32_t)code, operation, file, line, "%s: %s (%s, %d)", what, cudaGetErrorString(code),
-	                    cudaGetErrorName(code), (int)code);
+	return zcci_fail_at(error, ZCC_EDEVICE, (int32_t)code, operation, file, line, "%s: %s (%s, %d)", what,
+	                    cudaGetErrorString(code), cudaGetErrorName(code), (int)code);
 }
 
 zcc_status zcci_cuda_enter(const zcci_cuda_device *device, const char *operation, int *previous, zcc_error *error)
@@ -24,7 +24,8 @@ zcc_status zcci_cuda_enter(const zcci_cuda_device *device, const char *operation
 	cudaError_t code = cudaGetDevice(previous);
 	if (code == cudaSuccess && *previous != device->index)
 		code = cudaSetDevice(device->index);
-	return code == cudaSuccess ? ZCC_OK : zcci_cuda_fault(error, code, operation, "cudaSetDevice(%d)", device->index);
+	return code == cudaSuccess ? ZCC_OK
+	                           : zcci_cuda_fault(error, code, operation, "cudaSetDevice(%d)", device->index);
 }
 
 void zcci_cuda_leave(const zcci_cuda_device *device, int previous)

@@ -32,8 +32,10 @@ static zcc_status count_devices(int32_t *count, zcc_error *error)
 	print_version(has, driver);
 	print_version(wants, CUDART_VERSION);
 	if (driver == 0)
-		return zcci_cuda_fault(error, code, "device count", "no driver of a GPU is installed, CUDA %s is wanted", wants);
-	return zcci_cuda_fault(error, code, "device count", "cudaGetDeviceCount with a driver for CUDA %s, this is CUDA %s", has, wants);
+		return zcci_cuda_fault(error, code, "device count",
+		                       "no driver of a GPU is installed, CUDA %s is wanted", wants);
+	return zcci_cuda_fault(error, code, "device count",
+	                       "cudaGetDeviceCount with a driver for CUDA %s, this is CUDA %s", has, wants);
 }
 
 static zcc_status properties(int32_t index, const char *operation, struct cudaDeviceProp *about, zcc_error *error)
@@ -43,10 +45,12 @@ static zcc_status properties(int32_t index, const char *operation, struct cudaDe
 	if (status != ZCC_OK)
 		return status;
 	if (index < 0 || index >= count)
-		return zcci_fail(error, ZCC_EDEVICE, (int32_t)cudaErrorInvalidDevice, operation, "cuda:%d asked for, this machine has %d", index,
-		                 count);
+		return zcci_fail(error, ZCC_EDEVICE, (int32_t)cudaErrorInvalidDevice, operation,
+		                 "cuda:%d asked for, this machine has %d", index, count);
 	cudaError_t code = cudaGetDeviceProperties(about, index);
-	return code == cudaSuccess ? ZCC_OK : zcci_cuda_fault(error, code, operation, "cudaGetDeviceProperties of cuda:%d", index);
+	return code == cudaSuccess
+	               ? ZCC_OK
+	               : zcci_cuda_fault(error, code, operation, "cudaGetDeviceProperties of cuda:%d", index);
 }
 
 static zcc_status describe(int32_t index, char text[256], zcc_error *error)
@@ -100,35 +104,35 @@ static void close_device(void *device)
 }
 
 static const zcci_device_ops ops = {
-	.version = ZCCI_DEVICE_VERSION,
-	.struct_bytes = sizeof ops,
-	.name = "cuda",
-	.count = count_devices,
-	.describe = describe,
-	.open = open_device,
-	.close = close_device,
-	.malloc = zcci_cuda_malloc,
-	.free = zcci_cuda_free,
-	.pinned_malloc = zcci_cuda_pinned_malloc,
-	.pinned_free = zcci_cuda_pinned_free,
-	.place = zcci_cuda_place,
-	.export = zcci_cuda_export,
-	.import = zcci_cuda_import,
-	.stream_create = zcci_cuda_stream_create,
-	.stream_destroy = zcci_cuda_stream_destroy,
-	.stream_wait = zcci_cuda_stream_wait,
-	.stream_test = zcci_cuda_stream_test,
-	.stream_wait_event = zcci_cuda_stream_wait_event,
-	.event_create = zcci_cuda_event_create,
-	.event_destroy = zcci_cuda_event_destroy,
-	.event_record = zcci_cuda_event_record,
-	.event_wait = zcci_cuda_event_wait,
-	.event_test = zcci_cuda_event_test,
-	.copy = zcci_cuda_copy,
-	.copy_2d = zcci_cuda_copy_2d,
-	.cast = zcci_cuda_cast_elems,
-	.lerp = zcci_cuda_lerp_elems,
-	.strided = zcci_cuda_strided_elems,
+        .version = ZCCI_DEVICE_VERSION,
+        .struct_bytes = sizeof ops,
+        .name = "cuda",
+        .count = count_devices,
+        .describe = describe,
+        .open = open_device,
+        .close = close_device,
+        .malloc = zcci_cuda_malloc,
+        .free = zcci_cuda_free,
+        .pinned_malloc = zcci_cuda_pinned_malloc,
+        .pinned_free = zcci_cuda_pinned_free,
+        .place = zcci_cuda_place,
+        .export = zcci_cuda_export,
+        .import = zcci_cuda_import,
+        .stream_create = zcci_cuda_stream_create,
+        .stream_destroy = zcci_cuda_stream_destroy,
+        .stream_wait = zcci_cuda_stream_wait,
+        .stream_test = zcci_cuda_stream_test,
+        .stream_wait_event = zcci_cuda_stream_wait_event,
+        .event_create = zcci_cuda_event_create,
+        .event_destroy = zcci_cuda_event_destroy,
+        .event_record = zcci_cuda_event_record,
+        .event_wait = zcci_cuda_event_wait,
+        .event_test = zcci_cuda_event_test,
+        .copy = zcci_cuda_copy,
+        .copy_2d = zcci_cuda_copy_2d,
+        .cast = zcci_cuda_cast_elems,
+        .lerp = zcci_cuda_lerp_elems,
+        .strided = zcci_cuda_strided_elems,
 };
 
 const zcci_device_ops *zcc_device_plugin(uint32_t core_version)

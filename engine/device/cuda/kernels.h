@@ -1,5 +1,5 @@
-/* The kernels of the CUDA plug-in, by name. Each takes one of the structs below by value; kernels.cu defines them, and a build for tests
- * that has no GPU puts functions of the same names in their place. C and CUDA read this header. */
+/* The kernels of the CUDA plug-in, by name. Each takes one of the structs below by value; kernels.cu defines them, and
+ * a build for tests that has no GPU puts functions of the same names in their place. C and CUDA read this header. */
 #ifndef ZCCI_CUDA_KERNELS_H
 #define ZCCI_CUDA_KERNELS_H
 
@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 enum {
-	ZCCI_CUDA_VECTOR = 4,    /* elements that a thread moves at once where both addresses are aligned to that many */
+	ZCCI_CUDA_VECTOR = 4, /* elements that a thread moves at once where both addresses are aligned to that many */
 	ZCCI_CUDA_MAX_AXES = 8
 };
 
@@ -31,7 +31,8 @@ typedef struct zcci_cuda_lerp {
 	float weight; /* 1 - decay */
 } zcci_cuda_lerp;
 
-/* Names: "strided_" and the bytes of an element: 1, 2, 4, 8, 16. `rows` rows, the product of the outer extents, of `inner` elements. */
+/* Names: "strided_" and the bytes of an element: 1, 2, 4, 8, 16. `rows` rows, the product of the outer extents, of
+ * `inner` elements. */
 typedef struct zcci_cuda_strided {
 	void *target;
 	const void *source;
@@ -39,7 +40,7 @@ typedef struct zcci_cuda_strided {
 	int64_t inner;
 	int64_t target_step; /* from an element of a row to the next, in elements */
 	int64_t source_step;
-	int32_t axes;        /* outer axes, outermost first */
+	int32_t axes; /* outer axes, outermost first */
 	int64_t extents[ZCCI_CUDA_MAX_AXES];
 	int64_t target_strides[ZCCI_CUDA_MAX_AXES];
 	int64_t source_strides[ZCCI_CUDA_MAX_AXES];

@@ -8,19 +8,20 @@
 #include "device/cuda/kernels.h"
 #include "device/cuda/strided.h"
 
-/* Threads of a block, and blocks for each processor of the device: enough to keep it busy, few enough that each has work to loop over. */
+/* Threads of a block, and blocks for each processor of the device: enough to keep it busy, few enough that each has
+ * work to loop over. */
 enum { THREADS = 256, BLOCKS_PER_PROCESSOR = 16 };
 
 /* ---- copies ---- */
 
-static zcc_status copy_here(const zcci_cuda_device *d, cudaStream_t stream, void *target, const void *source, int64_t bytes,
-                            zcc_error *error)
+static zcc_status copy_here(const zcci_cuda_device *d, cudaStream_t stream, void *target, const void *source,
+                            int64_t bytes, zcc_error *error)
 {
 	cudaError_t code = cudaMemcpyAsync(target, source, (size_t)bytes, cudaMemcpyDefault, stream);
 	if (code == cudaSuccess)
 		return ZCC_OK;
-	return zcci_cuda_fault(error, code, "copy", "cudaMemcpyAsync of %lld bytes from %p to %p on cuda:%d", (long long)bytes, source,
-	                       target, d->index);
+	return zcci_cuda_fault(error, code, "copy", "cudaMemcpyAsync of %lld bytes from %p to %p on cuda:%d",
+	                       (long long)bytes, source, target, d->index);
 }
 
 zcc_status zcci_cuda_copy(void *device, void *stream, void *target, const void *source, int64_t bytes, zcc_error *error)
@@ -52,15 +53,17 @@ zcc_status zcci_cuda_copy_2d(void *device, void *stream, void *target, int64_t t
 	} else if (target_pitch > d->max_pitch || source_pitch > d->max_pitch) {
 		/* CUDA takes no such pitch. Rows that far apart are few. */
 		for (int64_t row = 0; status == ZCC_OK && row < rows; row++)
-			status = copy_here(d, stream, (char *)target + row * target_pitch, (const char *)source + row * source_pitch, bytes, error);
+			status = copy_here(d, stream, (char *)target + row * target_pitch,
+			                   (const char *)source + row * source_pitch, bytes, error);
 	} else {
-		cudaError_t code = cudaMemcpy2DAsync(target, (size_t)target_pitch, source, (size_t)source_pitch, (size_t)bytes, (size_t)rows,
-		                                     cudaMemcpyDefault, stream);
+		cudaError_t code = cudaMemcpy2DAsync(target, (size_t)target_pitch, source, (size_t)source_pitch,
+		                                     (size_t)bytes, (size_t)rows, cudaMemcpyDefault, stream);
 		if (code != cudaSuccess)
 			status = zcci_cuda_fault(error, code, "copy 2d",
-			                         "cudaMemcpy2DAsync of %lld rows of %lld bytes, %lld and %lld apart, from %p to %p on cuda:%d",
-			                         (long long)rows, (long long)bytes, (long long)source_pitch, (long long)target_pitch, source,
-			                         target, d->index);
+			                         "cudaMemcpy2DAsync of %lld rows of %lld bytes, %lld and %lld apart, "
+			                         "from %p to %p on cuda:%d",
+			                         (long long)rows, (long long)bytes, (long long)source_pitch,
+			                         (long long)target_pitch, source, target, d->index);
 	}
 	zcci_cuda_leave(d, previous);
 	return status;
@@ -78,8 +81,8 @@ static int64_t round_up(int64_t value, int64_t unit)
 	return (value - 1) / unit + 1;
 }
 
-static zcc_status launch(const zcci_cuda_device *d, cudaStream_t stream, const char *name, void *argument, dim3 grid, dim3 block,
-                         const char *operation, int64_t elems, zcc_error *error)
+static zcc_status launch(const zcci_cuda_device *d, cudaStream_t stream, const char *name, void *argument, dim3 grid,
+                         dim3 block, const char *operation, int64_t elems, zcc_error *error)
 {
 	const zcci_cuda_kernel *kernel = zcci_cuda_kernels;
 	while (kernel->name != NULL && strcmp(kernel->name, name) != 0)
@@ -92,19 +95,20 @@ static zcc_status launch(const zcci_cuda_device *d, cudaStream_t stream, const c
 		return status;
 	cudaError_t code = cudaLaunchKernel(kernel->function, grid, block, &argument, 0, stream);
 	if (code != cudaSuccess)
-		status = zcci_cuda_fault(error, code, operation, "launch of kernel %s for %lld elements on cuda:%d", name, (long long)elems,
-		                         d->index);
+		status = zcci_cuda_fault(error, code, operation, "launch of kernel %s for %lld elements on cuda:%d",
+		                         name, (long long)elems, d->index);
 	zcci_cuda_leave(d, previous);
 	return status;
 }
 
 /* A thread for each vector and, where there are none, each element, up to what keeps the device busy. */
-static zcc_status launch_flat(const zcci_cuda_device *d, cudaStream_t stream, const char *name, void *argument, int64_t elems,
-                              int64_t vectors, const char *operation, zcc_error *error)
+static zcc_status launch_flat(const zcci_cuda_device *d, cudaStream_t stream, const char *name, void *argument,
+                              int64_t elems, int64_t vectors, const char *operation, zcc_error *error)
 {
 	int64_t items = vectors > 0 ? vectors : elems;
 	int64_t blocks = at_most(round_up(items, THREADS), (int64_t)d->processors * BLOCKS_PER_PROCESSOR);
-	return launch(d, stream, name, argument, (dim3){(unsigned)blocks, 1, 1}, (dim3){THREADS, 1, 1}, operation, elems, error);
+	return launch(d, stream, name, argument, (dim3){(unsigned)blocks, 1, 1}, (dim3){THREADS, 1, 1}, operation,
+	              elems, error);
 }
 
 static int64_t whole_vectors(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes, int64_t elems)
@@ -133,8 +137,9 @@ zcc_status zcci_cuda_cast_elems(void *device, void *stream, void *target, int32_
 	int64_t target_bytes = zcc_dtype_bytes(target_dtype);
 	int64_t source_bytes = zcc_dtype_bytes(source_dtype);
 	if (short_name(target_dtype) == NULL || short_name(source_dtype) == NULL)
-		return zcci_fail(error, ZCC_EINVAL, 0, "cast", "no cast from %s to %s on cuda; F16, BF16 and F32 are cast",
-		                 dtype_name(source_dtype), dtype_name(target_dtype));
+		return zcci_fail(error, ZCC_EINVAL, 0, "cast",
+		                 "no cast from %s to %s on cuda; F16, BF16 and F32 are cast", dtype_name(source_dtype),
+		                 dtype_name(target_dtype));
 	if (target_dtype == source_dtype)
 		return zcci_cuda_copy(device, stream, target, source, elems * source_bytes, error);
 	if (elems == 0)
@@ -145,12 +150,13 @@ zcc_status zcci_cuda_cast_elems(void *device, void *stream, void *target, int32_
 	return launch_flat(device, stream, name, &argument, elems, argument.vectors, "cast", error);
 }
 
-zcc_status zcci_cuda_lerp_elems(void *device, void *stream, float *ema, const void *param, int32_t param_dtype, double decay,
-                                int64_t elems, zcc_error *error)
+zcc_status zcci_cuda_lerp_elems(void *device, void *stream, float *ema, const void *param, int32_t param_dtype,
+                                double decay, int64_t elems, zcc_error *error)
 {
 	char name[32];
 	if (short_name(param_dtype) == NULL)
-		return zcci_fail(error, ZCC_EINVAL, 0, "lerp", "no moving average of %s on cuda; F16, BF16 and F32 are averaged",
+		return zcci_fail(error, ZCC_EINVAL, 0, "lerp",
+		                 "no moving average of %s on cuda; F16, BF16 and F32 are averaged",
 		                 dtype_name(param_dtype));
 	if (elems == 0)
 		return ZCC_OK;
@@ -163,8 +169,8 @@ zcc_status zcci_cuda_lerp_elems(void *device, void *stream, float *ema, const vo
 /* ---- strided ---- */
 
 /* A block is `across` threads along a row and as many rows as are left of THREADS. */
-static zcc_status launch_strided(const zcci_cuda_device *d, cudaStream_t stream, zcci_cuda_strided *argument, int32_t elem_bytes,
-                                 zcc_error *error)
+static zcc_status launch_strided(const zcci_cuda_device *d, cudaStream_t stream, zcci_cuda_strided *argument,
+                                 int32_t elem_bytes, zcc_error *error)
 {
 	enum { MOVES_PER_THREAD = 4, MAX_GRID_Y = 65535 };
 	char name[32];
@@ -177,16 +183,18 @@ static zcc_status launch_strided(const zcci_cuda_device *d, cudaStream_t stream,
 	int64_t rows = at_most(round_up(argument->rows, down), columns < limit ? limit / columns : 1);
 	snprintf(name, sizeof name, "strided_%d", elem_bytes);
 	return launch(d, stream, name, argument, (dim3){(unsigned)rows, (unsigned)columns, 1},
-	              (dim3){(unsigned)across, (unsigned)down, 1}, "strided copy", argument->rows * argument->inner, error);
+	              (dim3){(unsigned)across, (unsigned)down, 1}, "strided copy", argument->rows * argument->inner,
+	              error);
 }
 
-zcc_status zcci_cuda_strided_elems(void *device, void *stream, void *target, const int64_t *target_strides, const void *source,
-                                   const int64_t *source_strides, int32_t ndim, const int64_t *shape, int32_t elem_bytes,
-                                   zcc_error *error)
+zcc_status zcci_cuda_strided_elems(void *device, void *stream, void *target, const int64_t *target_strides,
+                                   const void *source, const int64_t *source_strides, int32_t ndim,
+                                   const int64_t *shape, int32_t elem_bytes, zcc_error *error)
 {
 	zcci_cuda_strided argument;
 	if (elem_bytes != 1 && elem_bytes != 2 && elem_bytes != 4 && elem_bytes != 8)
-		return zcci_fail(error, ZCC_EINVAL, 0, "strided copy", "elements of %d bytes; 1, 2, 4 and 8 are copied", elem_bytes);
+		return zcci_fail(error, ZCC_EINVAL, 0, "strided copy", "elements of %d bytes; 1, 2, 4 and 8 are copied",
+		                 elem_bytes);
 	for (int32_t axis = 0; axis < ndim; axis++)
 		if (shape[axis] == 0)
 			return ZCC_OK;

@@ -20,7 +20,8 @@ zcc_status zcci_cuda_stream_create(void *device, void **stream, zcc_error *error
 	if (code == cudaSuccess)
 		*stream = made;
 	else
-		status = zcci_cuda_fault(error, code, "stream create", "cudaStreamCreateWithFlags on cuda:%d", d->index);
+		status =
+		        zcci_cuda_fault(error, code, "stream create", "cudaStreamCreateWithFlags on cuda:%d", d->index);
 	zcci_cuda_leave(d, previous);
 	return status;
 }
@@ -58,7 +59,8 @@ static zcc_status test_event(const zcci_cuda_device *d, void *handle, int32_t *d
 typedef zcc_status test_function(const zcci_cuda_device *d, void *handle, int32_t *done, zcc_error *error);
 
 /* cudaStreamSynchronize and cudaEventSynchronize do not give way to signals. */
-static zcc_status wait_for(const zcci_cuda_device *d, test_function *test, void *handle, const char *operation, zcc_error *error)
+static zcc_status wait_for(const zcci_cuda_device *d, test_function *test, void *handle, const char *operation,
+                           zcc_error *error)
 {
 	enum { SPIN_TURNS = 128, YIELD_TURNS = 512, NAP_NS = 20000 };
 	int previous;
@@ -71,7 +73,8 @@ static zcc_status wait_for(const zcci_cuda_device *d, test_function *test, void 
 		if (status != ZCC_OK || done)
 			break;
 		if (zcc_interrupted()) {
-			status = zcci_fail(error, ZCC_EINTR, zcc_interrupted(), operation, "stopped by %s", strsignal(zcc_interrupted()));
+			status = zcci_fail(error, ZCC_EINTR, zcc_interrupted(), operation, "stopped by %s",
+			                   strsignal(zcc_interrupted()));
 			break;
 		}
 		if (turn > YIELD_TURNS) {
@@ -85,8 +88,8 @@ static zcc_status wait_for(const zcci_cuda_device *d, test_function *test, void 
 	return status;
 }
 
-static zcc_status test_once(const zcci_cuda_device *d, test_function *test, void *handle, const char *operation, int32_t *done,
-                            zcc_error *error)
+static zcc_status test_once(const zcci_cuda_device *d, test_function *test, void *handle, const char *operation,
+                            int32_t *done, zcc_error *error)
 {
 	int previous;
 	int32_t is_done = 0;

@@ -3,8 +3,8 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
-/* The runtime has no such call, the driver has: cuMemGetAddressRange of its version 3.2 interface. It is asked for by name, so that the
- * plug-in needs no library of the driver to be opened. */
+/* The runtime has no such call, the driver has: cuMemGetAddressRange of its version 3.2 interface. It is asked for by
+ * name, so that the plug-in needs no library of the driver to be opened. */
 typedef int address_range(unsigned long long *base, size_t *bytes, unsigned long long data);
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -15,7 +15,8 @@ static void look_up(void)
 	void *found = NULL;
 	enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
-	cudaError_t code = cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &found, 3020, cudaEnableDefault, &result);
+	cudaError_t code =
+	        cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &found, 3020, cudaEnableDefault, &result);
 #else
 	cudaError_t code = cudaGetDriverEntryPoint("cuMemGetAddressRange", &found, cudaEnableDefault, &result);
 #endif

@@ -15,7 +15,8 @@ static bool outside(const axis *a, const axis *b)
 }
 
 /* Axes of an extent above 1, by falling stride. */
-static int32_t order(axis *axes, const int64_t *target_strides, const int64_t *source_strides, int32_t ndim, const int64_t *shape)
+static int32_t order(axis *axes, const int64_t *target_strides, const int64_t *source_strides, int32_t ndim,
+                     const int64_t *shape)
 {
 	int32_t n = 0;
 	for (int32_t i = 0; i < ndim; i++) {
@@ -53,8 +54,9 @@ static bool can_double(const axis *axes, int32_t n, int32_t elem_bytes, const vo
 	return even;
 }
 
-void zcci_cuda_strided_plan(zcci_cuda_strided *argument, int32_t *elem_bytes, void *target, const int64_t *target_strides,
-                            const void *source, const int64_t *source_strides, int32_t ndim, const int64_t *shape)
+void zcci_cuda_strided_plan(zcci_cuda_strided *argument, int32_t *elem_bytes, void *target,
+                            const int64_t *target_strides, const void *source, const int64_t *source_strides,
+                            int32_t ndim, const int64_t *shape)
 {
 	axis axes[ZCCI_CUDA_MAX_AXES + 1];
 	int32_t n = join(axes, order(axes, target_strides, source_strides, ndim, shape));

@@ -19,7 +19,7 @@ typedef struct zcc_adamw zcc_adamw;
 
 typedef struct zcc_adamw_options {
 	uint32_t struct_bytes; /* set by zcc_adamw_options_init */
-	uint32_t reserved; /* 0 */
+	uint32_t reserved;     /* 0 */
 	zcc_device *
 	        device; /* may be NULL; where it is given, a buffer in its memory is refused. AdamW holds a reference */
 	double beta1;   /* 0.9; 0 <= beta < 1 */
@@ -31,9 +31,9 @@ typedef struct zcc_adamw_options {
 /* The state of one parameter, or of a shard of it, in host memory. The caller keeps it alive as long as the handle. */
 typedef struct zcc_adamw_buffer {
 	uint32_t struct_bytes; /* set by zcc_adamw_buffer_init */
-	int32_t grad_dtype; /* ZCC_F32, ZCC_BF16, ZCC_F16 */
-	const char *name;   /* copied; no two alike */
-	void *master;       /* F32, as the moments; all may be NULL where elems is 0 */
+	int32_t grad_dtype;    /* ZCC_F32, ZCC_BF16, ZCC_F16 */
+	const char *name;      /* copied; no two alike */
+	void *master;          /* F32, as the moments; all may be NULL where elems is 0 */
 	void *exp_avg;
 	void *exp_avg_sq;
 	const void *grad;

@@ -20,11 +20,11 @@ typedef struct zcc_copyback zcc_copyback;
 
 typedef struct zcc_copyback_options {
 	uint32_t struct_bytes; /* set by zcc_copyback_options_init */
-	int32_t dtype;        /* of the device's side: ZCC_BF16 (default), ZCC_F16 or ZCC_F32 */
-	int32_t pinning;      /* 1 (default), or 0 = everything is copied directly */
-	uint32_t pool_flags;  /* ZCC_POOL_OR_UNPINNED: rather staging buffers that are not pinned than an error */
-	int64_t buffer_elems; /* of each of the two buffers; 2^26 by default */
-	zcc_pool *pool;       /* of the same device: where the buffers come from; NULL (default) = its own, without a cap */
+	int32_t dtype;         /* of the device's side: ZCC_BF16 (default), ZCC_F16 or ZCC_F32 */
+	int32_t pinning;       /* 1 (default), or 0 = everything is copied directly */
+	uint32_t pool_flags;   /* ZCC_POOL_OR_UNPINNED: rather staging buffers that are not pinned than an error */
+	int64_t buffer_elems;  /* of each of the two buffers; 2^26 by default */
+	zcc_pool *pool; /* of the same device: where the buffers come from; NULL (default) = its own, without a cap */
 } zcc_copyback_options;
 
 /* One run of elements. Pointers may be NULL where elems is 0. Source and target share no memory; nor does the target
@@ -76,9 +76,10 @@ ZCC_API zcc_status zcc_copyback_gradients(zcc_copyback *copyback, const zcc_copy
 
 /* zcc_adamw_step that writes the new masters straight into the staging buffers, so that masters, moments, gradients and
  * results are each touched once: targets[i] gets the results of buffer i of the handle, in the copy-back's dtype;
- * n_targets is zcc_adamw_count. The buffers' own `out` must be NULL, and targets share memory with nothing. Staged where pinning is on and the target is
- * device memory. Faults as of both; a fault that comes after the first write (zcc_adamw_steps has grown) leaves every
- * buffer stepped and only targets incomplete: zcc_copyback_run from the masters completes them. */
+ * n_targets is zcc_adamw_count. The buffers' own `out` must be NULL, and targets share memory with nothing. Staged
+ * where pinning is on and the target is device memory. Faults as of both; a fault that comes after the first write
+ * (zcc_adamw_steps has grown) leaves every buffer stepped and only targets incomplete: zcc_copyback_run from the
+ * masters completes them. */
 ZCC_API zcc_status zcc_copyback_adamw(zcc_copyback *copyback, zcc_adamw *adamw, void *const *targets, int32_t n_targets,
                                       double lr, double grad_scale, zcc_error *error);
 

@@ -13,22 +13,22 @@ typedef struct zcc_ema zcc_ema;
 
 typedef struct zcc_ema_options {
 	uint32_t struct_bytes; /* set by zcc_ema_options_init */
-	int32_t interval;   /* every interval-th call of zcc_ema_update updates; 1 by default, >= 1 */
-	zcc_device *device; /* tells the place of an address; needed. The EMA holds a reference */
+	int32_t interval;      /* every interval-th call of zcc_ema_update updates; 1 by default, >= 1 */
+	zcc_device *device;    /* tells the place of an address; needed. The EMA holds a reference */
 } zcc_ema_options;
 
 /* One averaged parameter, or a shard of it. The caller keeps both buffers alive where they are, as long as the EMA. */
 typedef struct zcc_ema_buffer {
 	uint32_t struct_bytes; /* set by zcc_ema_buffer_init */
-	int32_t group;       /* as zcc_ema_group gave it */
-	const char *name;    /* copied; no two alike */
-	void *ema;           /* may be NULL where elems is 0 */
-	const void *param;   /* the same; no overlap with any EMA buffer */
-	int64_t elems;       /* >= 0 */
-	int32_t ema_dtype;   /* ZCC_F32: in BF16, steps of 1 - 0.999 would be rounded away */
-	int32_t param_dtype; /* ZCC_F32 or ZCC_BF16 */
-	int32_t ema_place;   /* ZCC_AT_ where it is declared to be; 0 = wherever it is found now */
-	int32_t param_place; /* the same */
+	int32_t group;         /* as zcc_ema_group gave it */
+	const char *name;      /* copied; no two alike */
+	void *ema;             /* may be NULL where elems is 0 */
+	const void *param;     /* the same; no overlap with any EMA buffer */
+	int64_t elems;         /* >= 0 */
+	int32_t ema_dtype;     /* ZCC_F32: in BF16, steps of 1 - 0.999 would be rounded away */
+	int32_t param_dtype;   /* ZCC_F32 or ZCC_BF16 */
+	int32_t ema_place;     /* ZCC_AT_ where it is declared to be; 0 = wherever it is found now */
+	int32_t param_place;   /* the same */
 } zcc_ema_buffer;
 
 /* Fills in struct_bytes and the defaults; call it before setting any member. */

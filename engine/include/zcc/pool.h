@@ -15,7 +15,7 @@ typedef struct zcc_pool zcc_pool;
 typedef struct zcc_pool_options {
 	uint32_t struct_bytes; /* set by zcc_pool_options_init */
 	uint32_t reserved;     /* 0 */
-	int64_t cap_bytes; /* of pinned memory; -1 (default) = only the system's limit, 0 = none is pinned */
+	int64_t cap_bytes;     /* of pinned memory; -1 (default) = only the system's limit, 0 = none is pinned */
 } zcc_pool_options;
 
 enum {

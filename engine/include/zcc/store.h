@@ -108,8 +108,8 @@ ZCC_API void zcc_folder_close(zcc_folder *folder);
 /* What lies at a path, behind symbolic links: sets *kind to 0 nothing, 1 regular file, 2 folder, 3 something else (a
  * link to nothing too). ZCC_EIO where that cannot be told. */
 ZCC_API zcc_status zcc_path_kind(const char *path, int32_t *kind, zcc_error *error);
-/* *below = 1 where `path` lies in `folder` or deeper, links followed; 0 where it is the folder itself, lies elsewhere, or
- * one of the two is not there. ZCC_EIO, ZCC_ENOMEM. */
+/* *below = 1 where `path` lies in `folder` or deeper, links followed; 0 where it is the folder itself, lies elsewhere,
+ * or one of the two is not there. ZCC_EIO, ZCC_ENOMEM. */
 ZCC_API zcc_status zcc_path_below(const char *path, const char *folder, int32_t *below, zcc_error *error);
 /* Names in a folder, sorted bytewise, without "." and ".."; one NUL-terminated name after the other in *names, freed
  * with zcc_path_list_free. ZCC_EIO, ZCC_ENOMEM. */

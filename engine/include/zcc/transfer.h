@@ -54,20 +54,20 @@ typedef struct zcc_transfer zcc_transfer;
 enum { ZCC_ENDPOINT_FILE = -2 };
 
 typedef struct zcc_transfer_options {
-	uint32_t struct_bytes;   /* set by zcc_transfer_options_init */
+	uint32_t struct_bytes; /* set by zcc_transfer_options_init */
 	uint32_t reserved;
-	int64_t staging_bytes;   /* staging budget per peer, both directions together; 8 MiB; at least 4 KiB */
-	int64_t timeout_ns;      /* nothing from a peer for so long is ZCC_EPEER, naming it; 5 minutes; 0 = never */
+	int64_t staging_bytes; /* staging budget per peer, both directions together; 8 MiB; at least 4 KiB */
+	int64_t timeout_ns;    /* nothing from a peer for so long is ZCC_EPEER, naming it; 5 minutes; 0 = never */
 } zcc_transfer_options;
 ZCC_API void zcc_transfer_options_init(zcc_transfer_options *options);
 
 typedef struct zcc_transfer_result {
-	int64_t staging_peak_bytes;   /* of this process; at most staging_bytes * peers (files count as one peer) */
-	int64_t wire_bytes;           /* from shards of this process to those of others, whichever of the two copied */
-	int64_t copied_bytes;         /* between two shards in this process's own memory */
-	int64_t read_bytes;           /* from files, by this process; what the disk was asked for */
-	int64_t written_bytes;        /* to files, by this process */
-	int64_t ns;                   /* from submit to the end of wait */
+	int64_t staging_peak_bytes; /* of this process; at most staging_bytes * peers (files count as one peer) */
+	int64_t wire_bytes;         /* from shards of this process to those of others, whichever of the two copied */
+	int64_t copied_bytes;       /* between two shards in this process's own memory */
+	int64_t read_bytes;         /* from files, by this process; what the disk was asked for */
+	int64_t written_bytes;      /* to files, by this process */
+	int64_t ns;                 /* from submit to the end of wait */
 } zcc_transfer_result;
 
 /* A built plan to be carried out on these processes. options may be NULL. Holds references to plan and comm. Not
@@ -81,12 +81,12 @@ ZCC_API void zcc_transfer_destroy(zcc_transfer *transfer);
  * table; local call. ZCC_EINVAL for a rank that is in no layout or a process that does not exist. */
 ZCC_API zcc_status zcc_transfer_place(zcc_transfer *transfer, int32_t side, int32_t rank, int32_t process,
                                       zcc_error *error);
-/* From here on all memory bound to this transfer lies on `device` or is pinned for it, no files are bound, and the device
- * does the work: F16, BF16 and F32 are converted into each other, without a scale. transport: between the devices of
- * different processes the bytes go by "mpi" (NULL), through pinned memory of the host, or by "nccl", from GPU to GPU
- * (cuda devices; the plug-in libzcc_nccl.so). Every process gives the same transport, and a device of its own choice.
- * staging_bytes then covers memory of the device and pinned memory together; conversions within a process count as one
- * more peer. Keeps the device open. Local call, before anything is bound. ZCC_EINVAL, ZCC_EDEVICE. */
+/* From here on all memory bound to this transfer lies on `device` or is pinned for it, no files are bound, and the
+ * device does the work: F16, BF16 and F32 are converted into each other, without a scale. transport: between the
+ * devices of different processes the bytes go by "mpi" (NULL), through pinned memory of the host, or by "nccl", from
+ * GPU to GPU (cuda devices; the plug-in libzcc_nccl.so). Every process gives the same transport, and a device of its
+ * own choice. staging_bytes then covers memory of the device and pinned memory together; conversions within a process
+ * count as one more peer. Keeps the device open. Local call, before anything is bound. ZCC_EINVAL, ZCC_EDEVICE. */
 ZCC_API zcc_status zcc_transfer_set_device(zcc_transfer *transfer, zcc_device *device, const char *transport,
                                            zcc_error *error);
 /* The shard buffer of one parameter (its index in that side's layout) on a rank placed here. The caller keeps it

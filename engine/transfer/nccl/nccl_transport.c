@@ -22,8 +22,9 @@ static zcc_status refused(zcc_error *error, ncclResult_t code, ncclComm_t comm, 
 {
 	const char *last = ncclGetLastError(comm);
 	zcc_status status = code == ncclRemoteError ? ZCC_EPEER : ZCC_EDEVICE;
-	return zcci_fail(error, status, (int32_t)code, "transfer run", "%s on cuda:%d: %s (NCCL's error %d)%s%s", call, device,
-	                 ncclGetErrorString(code), (int)code, last != NULL && *last != '\0' ? ": " : "", last != NULL ? last : "");
+	return zcci_fail(error, status, (int32_t)code, "transfer run", "%s on cuda:%d: %s (NCCL's error %d)%s%s", call,
+	                 device, ncclGetErrorString(code), (int)code, last != NULL && *last != '\0' ? ": " : "",
+	                 last != NULL ? last : "");
 }
 
 /* NCCL's versions are 10000 * major + 100 * minor + patch since 2.9. */
@@ -32,11 +33,13 @@ static zcc_status check_version(zcc_error *error)
 	int has = 0;
 	ncclResult_t code = ncclGetVersion(&has);
 	if (code != ncclSuccess)
-		return zcci_fail(error, ZCC_EDEVICE, (int32_t)code, "transfer run", "ncclGetVersion: %s", ncclGetErrorString(code));
+		return zcci_fail(error, ZCC_EDEVICE, (int32_t)code, "transfer run", "ncclGetVersion: %s",
+		                 ncclGetErrorString(code));
 	if (has / 10000 == NCCL_MAJOR && has >= NCCL_VERSION_CODE)
 		return ZCC_OK;
-	return zcci_fail(error, ZCC_EDEVICE, 0, "transfer run", "NCCL %d.%d.%d was loaded; this plug-in needs %d.%d.%d or a later %d.x",
-	                 has / 10000, has / 100 % 100, has % 100, NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH, NCCL_MAJOR);
+	return zcci_fail(error, ZCC_EDEVICE, 0, "transfer run",
+	                 "NCCL %d.%d.%d was loaded; this plug-in needs %d.%d.%d or a later %d.x", has / 10000,
+	                 has / 100 % 100, has % 100, NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH, NCCL_MAJOR);
 }
 
 /* Makes the group's device the thread's current one, which it may share with a framework. */
@@ -48,7 +51,8 @@ static zcc_status enter(int32_t device, int *previous, zcc_error *error)
 		code = cudaSetDevice(device);
 	if (code == cudaSuccess)
 		return ZCC_OK;
-	return zcci_fail(error, ZCC_EDEVICE, (int32_t)code, "transfer run", "cudaSetDevice(%d): %s", device, cudaGetErrorString(code));
+	return zcci_fail(error, ZCC_EDEVICE, (int32_t)code, "transfer run", "cudaSetDevice(%d): %s", device,
+	                 cudaGetErrorString(code));
 }
 
 static void leave(int32_t device, int previous)
@@ -153,7 +157,8 @@ static bool failed(ncclResult_t code)
 	return code != ncclSuccess && code != ncclInProgress;
 }
 
-static ncclResult_t hand_over(const group *g, cudaStream_t stream, const zcci_message *messages, int32_t n, const char **call)
+static ncclResult_t hand_over(const group *g, cudaStream_t stream, const zcci_message *messages, int32_t n,
+                              const char **call)
 {
 	*call = "ncclGroupStart";
 	ncclResult_t code = ncclGroupStart();
@@ -173,8 +178,8 @@ static ncclResult_t hand_over(const group *g, cudaStream_t stream, const zcci_me
 	return end;
 }
 
-static zcc_status exchange(void *opened, zcc_stream *stream, void *native, const zcci_message *messages, int32_t n_messages,
-                           zcc_error *error)
+static zcc_status exchange(void *opened, zcc_stream *stream, void *native, const zcci_message *messages,
+                           int32_t n_messages, zcc_error *error)
 {
 	group *g = opened;
 	int previous;
@@ -192,16 +197,16 @@ static zcc_status exchange(void *opened, zcc_stream *stream, void *native, const
 }
 
 static const zcci_transport_ops ops = {
-	.version = ZCCI_TRANSPORT_VERSION,
-	.struct_bytes = sizeof ops,
-	.name = "nccl",
-	.device = "cuda",
-	.make_id = make_id,
-	.open = open_group,
-	.ready = is_ready,
-	.exchange = exchange,
-	.abort = abort_group,
-	.close = close_group,
+        .version = ZCCI_TRANSPORT_VERSION,
+        .struct_bytes = sizeof ops,
+        .name = "nccl",
+        .device = "cuda",
+        .make_id = make_id,
+        .open = open_group,
+        .ready = is_ready,
+        .exchange = exchange,
+        .abort = abort_group,
+        .close = close_group,
 };
 
 const zcci_transport_ops *zcc_transport_plugin(uint32_t core_version)
