@@ -33,27 +33,11 @@ local args = {
 
 -- ---- what is copied ----
 
--- Elements that one of dp ranks holds of each parameter, padded as ZeRO-3 pads them.
-local function shards(a)
-	if a.elems then
-		if a.shapes then
-			misuse("--shapes and --elems: one or the other says how large the model is")
-		end
-		return { math.ceil(a.elems / a.dp) }, ("%d parameters"):format(a.elems)
-	end
-	local shapes = zcc.shapes.choose(a.shapes or "demo")
-	local list = {}
-	for i, tensor in ipairs(shapes.tensors) do
-		list[i] = math.ceil(tensor.bytes / zcc.store.dtype_bytes(tensor.dtype) / a.dp)
-	end
-	return list, shapes.model
-end
-
 -- The flat shard of a rank in sub-groups; parameters larger than one go on in the next.
-local function sub_groups(elems)
+local function sub_groups(shards)
 	local total = 0
-	for _, n in ipairs(elems) do
-		total = total + n
+	for _, shard in ipairs(shards) do
+		total = total + shard.elems
 	end
 	if total > MOST_ELEMS then
 		misuse("%.0f parameters of a rank; at most %.0f are copied", total, MOST_ELEMS)
@@ -183,8 +167,8 @@ end
 
 local function run(ctx)
 	local a, comm = ctx.args, ctx.comm
-	local elems, model = shards(a)
-	local groups = sub_groups(elems)
+	local shards, model = zcc.shapes.shards(a)
+	local groups = sub_groups(shards)
 	local device = comm:together(zcc.device.chosen, a.device)
 	local made, result = nil, {}
 	comm:together(function()

@@ -25,24 +25,6 @@ local args = {
 	{ flag = "--report", type = "string", value = "file", about = "write the report as JSON" },
 }
 
--- { name, elems, shape } of what one of dp ranks holds of each parameter, and how the model is called. What is cut is
--- flat and has no shape.
-local function shards(a)
-	if a.elems then
-		if a.shapes then
-			misuse("--shapes and --elems: one or the other says how large the model is")
-		end
-		return { { name = "w", elems = math.ceil(a.elems / a.dp) } }, ("%d parameters"):format(a.elems)
-	end
-	local shapes = zcc.shapes.choose(a.shapes or "demo")
-	local list = {}
-	for i, tensor in ipairs(shapes.tensors) do
-		local elems = tensor.bytes / zcc.store.dtype_bytes(tensor.dtype)
-		list[i] = { name = tensor.name, elems = math.ceil(elems / a.dp), shape = a.dp == 1 and tensor.shape or nil }
-	end
-	return list, shapes.model
-end
-
 local function memory(made, bytes)
 	return made.on_device and made.device:malloc(bytes) or zcc.store.buffer(bytes)
 end
@@ -157,7 +139,7 @@ local function run(ctx)
 	if comm:sum(there and 1 or 0) > 0 then
 		misuse("--out: %s is there already; remove it or name another file", a.out)
 	end
-	local list, model = shards(a)
+	local list, model = zcc.shapes.shards(a)
 	local device = comm:together(zcc.device.chosen, a.device)
 	local made, result
 	comm:together(function()

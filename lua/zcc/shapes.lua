@@ -123,4 +123,22 @@ function M.choose(name)
 	return M.read(name)
 end
 
+--- What one of args.dp ranks holds of each parameter, padded as ZeRO 3 pads it, and how the model is called, for the
+--- arguments --shapes (the demo model where it is left out), --elems and --dp: a list of { name =, elems =, shape = }.
+--- What is cut is flat and has no shape.
+function M.shards(args)
+	if args.elems then
+		if args.shapes then fault.misuse("--shapes and --elems: one or the other says how large the model is") end
+		return { { name = "w", elems = math.ceil(args.elems / args.dp) } }, ("%d parameters"):format(args.elems)
+	end
+	local document = M.choose(args.shapes or "demo")
+	local list = {}
+	for i, tensor in ipairs(document.tensors) do
+		local elems = tensor.bytes / lib.zcc_dtype_bytes(lib.zcc_dtype_parse(tensor.dtype))
+		list[i] = { name = tensor.name, elems = math.ceil(elems / args.dp),
+			shape = args.dp == 1 and tensor.shape or nil }
+	end
+	return list, document.model
+end
+
 return M
