@@ -1,5 +1,8 @@
 -- Copy-back as Lua sees it. $ZCC_SEED gives the order of the shuffle again.
 
+package.path = "tests/spec/?.lua;" .. package.path
+
+local devices = require "devices"
 local adamw = require "zcc.adamw"
 local copyback = require "zcc.copyback"
 local device = require "zcc.device"
@@ -8,7 +11,6 @@ local store = require "zcc.store"
 local zffi = require "zcc.ffi"
 
 local ffi = zffi.ffi
-local seed = tonumber(os.getenv "ZCC_SEED") or os.time() % 1000003
 
 local function fault_of(call, ...)
 	local ok, why = pcall(call, ...)
@@ -26,7 +28,7 @@ local function master(n, factor)
 	return buffer, values
 end
 
-for _, name in ipairs{ "host", "late:host,lazy", "late:host,eager", ("late:host,shuffle=%d"):format(seed) } do
+for _, name in ipairs(devices.names) do
 	describe("copy-back on " .. name, function()
 		local d, s
 
@@ -39,14 +41,7 @@ for _, name in ipairs{ "host", "late:host,lazy", "late:host,eager", ("late:host,
 			d:close()
 		end)
 
-		local function fetch(buffer)
-			local back = d:pinned(buffer.bytes)
-			s:copy(back, buffer)
-			s:wait()
-			local text = back:read()
-			back:close()
-			return text
-		end
+		local function fetch(buffer) return devices.fetch(d, s, buffer) end
 
 		local function upper_halves(values, n)
 			local words, halves = ffi.cast("uint32_t *", values), ffi.new("uint16_t[?]", n)

@@ -1,11 +1,13 @@
 -- Devices as Lua sees them, on the host and on the host put off in every way. $ZCC_SEED gives the order of the shuffle
 -- again.
 
+package.path = "tests/spec/?.lua;" .. package.path
+
+local devices = require "devices"
 local device = require "zcc.device"
 local store = require "zcc.store"
 local zffi = require "zcc.ffi"
 
-local seed = tonumber(os.getenv "ZCC_SEED") or os.time() % 1000003
 
 -- f32 values as bytes, written by another library than the engine.
 local function floats(...)
@@ -19,7 +21,7 @@ local function status_of(call, ...)
 	return why.status, why.message
 end
 
-for _, name in ipairs{ "host", "late:host,lazy", "late:host,eager", ("late:host,shuffle=%d"):format(seed) } do
+for _, name in ipairs(devices.names) do
 	describe("device " .. name, function()
 		local d, s
 
@@ -32,15 +34,7 @@ for _, name in ipairs{ "host", "late:host,lazy", "late:host,eager", ("late:host,
 			d:close()
 		end)
 
-		-- What a buffer of the device holds.
-		local function fetch(buffer)
-			local back = d:pinned(buffer.bytes)
-			s:copy(back, buffer)
-			s:wait()
-			local text = back:read()
-			back:close()
-			return text
-		end
+		local function fetch(buffer) return devices.fetch(d, s, buffer) end
 
 		local function upload(text)
 			local from, to = d:pinned(#text), d:malloc(#text)

@@ -1,6 +1,9 @@
 -- Averages as Lua sees them: saved, taken up again, and resharded like any parameter. $ZCC_SEED gives the order of the
 -- late device's shuffle again.
 
+package.path = "tests/spec/?.lua;" .. package.path
+
+local devices = require "devices"
 local affine = require "zcc.affine"
 local checkpoint = require "zcc.checkpoint"
 local checkpoint_writer = require "zcc.checkpoint_writer"
@@ -14,7 +17,6 @@ local transfer = require "zcc.transfer"
 local zffi = require "zcc.ffi"
 
 local ffi = zffi.ffi
-local seed = tonumber(os.getenv "ZCC_SEED") or os.time() % 1000003
 local world = comm.world()
 
 local function temporary()
@@ -45,7 +47,7 @@ local function fault_of(call, ...)
 	return why.status, why.message
 end
 
-for _, name in ipairs { "host", "late:host,lazy", "late:host,eager", ("late:host,shuffle=%d"):format(seed) } do
+for _, name in ipairs(devices.names) do
 	describe("ema in memory of " .. name, function()
 		local d, s, path
 

@@ -1,12 +1,14 @@
 -- The offload queue as Lua sees it, on the host and on the host put off in every way. $ZCC_SEED gives the order of the
 -- shuffle again.
 
+package.path = "tests/spec/?.lua;" .. package.path
+
+local devices = require "devices"
 local device = require "zcc.device"
 local offload = require "zcc.offload"
 local pool = require "zcc.pool"
 local store = require "zcc.store"
 
-local seed = tonumber(os.getenv "ZCC_SEED") or os.time() % 1000003
 
 local function status_of(call, ...)
 	local ok, why = pcall(call, ...)
@@ -19,7 +21,7 @@ local function text_of(bytes, buffer, step)
 	return (("%d.%d;"):format(buffer, step):rep(bytes)):sub(1, bytes)
 end
 
-for _, name in ipairs{ "host", "late:host,lazy", "late:host,eager", ("late:host,shuffle=%d"):format(seed) } do
+for _, name in ipairs(devices.names) do
 	describe("offload on " .. name, function()
 		local d, s, queue
 
